@@ -1,0 +1,49 @@
+"""Beta-divergences between nonnegative arrays, and the sparse NMF objective."""
+
+import torch
+from torch import Tensor
+
+from drnmf.errors import InputError
+
+FLOOR = 1e-9
+"""Smallest model value: below it logarithms and negative powers would overflow."""
+
+
+def euclidean(V: Tensor, V_hat: Tensor) -> Tensor:
+    """Beta = 2: 0.5 sum (v - v_hat)^2."""
+    return 0.5 * (V - V_hat).square().sum()
+
+
+def kullback_leibler(V: Tensor, V_hat: Tensor) -> Tensor:
+    """Beta = 1: sum v log(v / v_hat) - v + v_hat."""
+    return (torch.xlogy(V, V) - torch.xlogy(V, V_hat) - V + V_hat).sum()
+
+
+def itakura_saito(V: Tensor, V_hat: Tensor) -> Tensor:
+    """Beta = 0: sum v / v_hat - log(v / v_hat) - 1."""
+    ratio = V.clamp_min(FLOOR) / V_hat  # the divergence of an exact zero is infinite
+    return (ratio - ratio.log() - 1).sum()
+
+
+def beta_divergence(V: Tensor, V_hat: Tensor, beta: float) -> Tensor:
+    """Sum of (v^beta + (beta - 1) v_hat^beta - beta v v_hat^(beta - 1)) / (beta (beta - 1)); limits at 0 and 1.
+
+    `V_hat` is floored at 1e-9, and so is `V` where beta <= 0, since a zero would cost infinitely much there.
+    """
+    if V.shape != V_hat.shape:
+        raise InputError(f"shapes differ: data {tuple(V.shape)}, model {tuple(V_hat.shape)}")
+    V_hat = V_hat.clamp_min(FLOOR)
+    if beta == 2:
+        return euclidean(V, V_hat)
+    if beta == 1:
+        return kullback_leibler(V, V_hat)
+    if beta == 0:
+        return itakura_saito(V, V_hat)
+    V = V.clamp_min(FLOOR) if beta < 0 else V
+    total = V**beta + (beta - 1) * V_hat**beta - beta * V * V_hat ** (beta - 1)
+    return total.sum() / (beta * (beta - 1))
+
+
+def sparse_objective(V: Tensor, W: Tensor, H: Tensor, *, beta: float = 2.0, sparsity: float = 1.0) -> Tensor:
+    """Equation (1): D_beta(V || W H) + sparsity * sum(H), with V (F, T), W (F, N), H (N, T)."""
+    return beta_divergence(V, W @ H, beta) + sparsity * H.sum()

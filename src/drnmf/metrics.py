@@ -1,0 +1,166 @@
+"""How close an estimate is to its reference: SDR (BSS Eval), SI-SDR, SNR, PESQ and STOI. Higher is better.
+
+The first three split the estimate into a part that counts as the target and the rest, and give the ratio of their energies,
+
+    10 log10(||target||^2 / ||residual||^2)    in dB,
+
+and differ only in what may count as target:
+
+    SNR      the reference itself
+    SI-SDR   the reference times the best gain: the estimate's projection onto the reference
+    SDR      the reference through the best filter of 512 taps: the projection onto its 512 delayed copies
+
+SDR is that of BSS Eval version 3 (`bss_eval_sources`). There the target is the projection onto the delayed copies of the *one*
+reference, and interference and artefacts together are all the rest, so the SDR does not depend on the other sources. The filter h
+solves the normal equations G h = d, where G is the symmetric Toeplitz matrix of the reference's autocorrelation and d the
+correlation of the estimate with the reference, both computed by FFT. The residual is then formed explicitly, so a good estimate
+loses no digits to a difference of two nearly equal energies.
+
+All three are computed in float64 over the last dimension, batched over the others, and differentiable. Ratios are kept within
++-120 dB: EPS times the total energy joins the residual, and EPS times that joins the target, which changes no value below 90 dB by
+0.01 dB, does not depend on the signals' scale, and keeps value and gradient finite for a perfect and for a silent estimate alike.
+
+PESQ (ITU-T P.862.2, wide-band) and STOI come from the optional packages pesq and pystoi.
+"""
+
+import importlib
+import math
+import warnings
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+from drnmf.errors import InputError
+
+EPS = 1e-12
+_TINY = 1e-20  # an energy far below one sample of 24-bit rounding noise: only digital silence feels it
+
+
+def sdr(estimate: Tensor, reference: Tensor, *, filter_length: int = 512) -> Tensor:
+    """Signal-to-distortion ratio in dB (BSS Eval version 3) of signals (..., samples); one value for each signal."""
+    check_pair(estimate, reference)
+    return ratio_db(*decompose(estimate, reference, filter_length))
+
+
+def si_sdr(estimate: Tensor, reference: Tensor) -> Tensor:
+    """Scale-invariant signal-to-distortion ratio in dB of signals (..., samples).
+
+    It serves as a loss too, so only shapes are checked: silence on either side gives -120 dB with a zero gradient, NaN gives NaN.
+    """
+    _check_shapes(estimate, reference)
+    e, r = estimate.double(), reference.double()
+    gain = (e * r).sum(-1, keepdim=True) / (r.square().sum(-1, keepdim=True) + _TINY)
+    return ratio_db(gain * r, e - gain * r)
+
+
+def snr(estimate: Tensor, reference: Tensor) -> Tensor:
+    """Signal-to-noise ratio in dB of signals (..., samples): everything but the reference itself is noise."""
+    check_pair(estimate, reference)
+    return ratio_db(reference.double(), estimate.double() - reference.double())
+
+
+def pesq(estimate: Tensor, reference: Tensor, sample_rate: int = 16000) -> float:
+    """Wide-band PESQ, 1 to 4.64, of one signal (samples,); nan, with a warning that says why, where PESQ has no answer."""
+    package = _optional_package("pesq", "PESQ")
+    if sample_rate != 16000:
+        raise InputError(f"wide-band PESQ is defined at 16000 Hz, not at {sample_rate} Hz: resample both signals first")
+    check_pair(estimate, reference, one_signal=True)
+    e, r = (x.detach().double().cpu().numpy() for x in (estimate, reference))
+    try:
+        if r.size <= 20 * sample_rate:
+            return float(package.pesq(sample_rate, r, e, "wb"))
+        # The package writes beyond its 50 places for utterances (0.4 s or longer) and takes the process down: let it be a child.
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as child:
+            return float(child.submit(package.pesq, sample_rate, r, e, "wb").result())
+    except BrokenProcessPool:
+        return _no_score(
+            "PESQ",
+            "the pesq package crashed; it holds at most 50 utterances, cut the recording into shorter ones",
+        )
+    except package.PesqError as error:
+        text = error.args[0]
+        return _no_score("PESQ", text.decode() if isinstance(text, bytes) else str(text))
+
+
+def stoi(estimate: Tensor, reference: Tensor, sample_rate: int = 16000) -> float:
+    """Short-time objective intelligibility, up to 1, of one signal (samples,); nan, with a warning that says why, without speech."""
+    package = _optional_package("pystoi", "STOI")
+    check_pair(estimate, reference, one_signal=True)
+    e, r = (x.detach().double().cpu().numpy() for x in (estimate, reference))
+    too_short = "less than 0.4 s of speech left after removing silent frames"
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "error", RuntimeWarning
+            )  # pystoi warns and answers 1e-5, which would pass for a score
+            return float(package.stoi(r, e, sample_rate))
+    except (RuntimeWarning, ValueError, IndexError):
+        return _no_score("STOI", too_short)
+
+
+def decompose(estimate: Tensor, reference: Tensor, filter_length: int) -> tuple[Tensor, Tensor]:
+    """Split `estimate` (..., samples) into the reference through its best filter, and the residual.
+
+    Both are (..., samples + filter_length - 1) in float64. A silent reference gives a silent target.
+    """
+    _check_shapes(estimate, reference)
+    if filter_length < 1:
+        raise InputError(f"filter_length must be at least 1, got {filter_length}")
+    e, r = estimate.double(), reference.double()
+    length = e.shape[-1] + filter_length - 1
+    n = 1 << (length - 1).bit_length()  # long enough for linear correlations, and fast
+    E, R = torch.fft.rfft(e, n), torch.fft.rfft(r, n)
+    autocorrelation = torch.fft.irfft(R.abs().square(), n)[..., :filter_length]
+    correlation = torch.fft.irfft(R.conj() * E, n)[..., :filter_length]
+    lag = torch.arange(filter_length, device=e.device)
+    gram = autocorrelation[..., (lag[:, None] - lag).abs()]
+    silent = autocorrelation[..., :1, None] == 0
+    gram = torch.where(silent, torch.eye(filter_length, dtype=e.dtype, device=e.device), gram)
+    taps = torch.linalg.solve(gram, correlation[..., None])[..., 0]
+    target = torch.fft.irfft(R * torch.fft.rfft(taps, n), n)[..., :length]
+    return target, torch.nn.functional.pad(e, (0, filter_length - 1)) - target
+
+
+def ratio_db(target: Tensor, residual: Tensor) -> Tensor:
+    """Energy of `target` over that of `residual` along the last dimension in dB, within +-120 dB, finite at silence."""
+    T, R = target.square().sum(-1), residual.square().sum(-1)
+    floored = R + EPS * (T + R) + _TINY
+    return 10 * torch.log10((T + EPS * floored) / floored)
+
+
+def check_pair(estimate: Tensor, reference: Tensor, *, one_signal: bool = False) -> None:
+    """Raise InputError unless both have one shape, hold finite floats, and no signal in them is silent."""
+    _check_shapes(estimate, reference)
+    if one_signal and estimate.ndim != 1:
+        raise InputError(f"one signal (samples,) at a time, got shape {tuple(estimate.shape)}")
+    for name, x in (("estimate", estimate), ("reference", reference)):
+        if not x.isfinite().all():
+            raise InputError(f"the {name} contains NaN or infinity")
+        if not x.any(-1).all():
+            raise InputError(f"the {name} is silent (all zeros), so the score is not defined")
+
+
+def _check_shapes(estimate: Tensor, reference: Tensor) -> None:
+    if estimate.shape != reference.shape:
+        shapes = f"{tuple(estimate.shape)} and the reference {tuple(reference.shape)}"
+        raise InputError(f"the estimate has shape {shapes}: they must be equal")
+    if estimate.ndim == 0 or estimate.numel() == 0:
+        raise InputError(f"nothing to score: the signals have shape {tuple(estimate.shape)}")
+    if not (estimate.is_floating_point() and reference.is_floating_point()):
+        raise InputError(f"signals must be floats, got {estimate.dtype} and {reference.dtype}")
+
+
+def _optional_package(name: str, metric: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError:
+        raise InputError(f"{metric} needs the package {name}, which is not installed: pip install {name}") from None
+
+
+def _no_score(metric: str, reason: str) -> float:
+    warnings.warn(f"{metric} not scored: {reason}", stacklevel=3)
+    return math.nan

@@ -1,0 +1,91 @@
+"""Deep NMF: unfolded multiplicative updates (Le Roux, Hershey and Weninger, 2015)."""
+
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from drnmf.errors import InputError
+from drnmf.nmf import multiplicative_factor, unit_norm
+from drnmf.separator import Separator, State, dictionary_mask, split_sources
+
+
+class DeepNMF(Separator):
+    """`n_layers` multiplicative updates per frame, the last `n_untied` with dictionaries of their own that are trained.
+
+    h <- h * (W_k^T (x Wh^(beta-2)) / (W_k^T Wh^(beta-1) + sparsity)), from h = W^T x; the mask is made with the last
+    layer's dictionary. x is the frame with the `context` - 1 frames before it, so dictionaries are (context * F, N); the mask
+    uses the newest frame's rows. Trained dictionaries are exponentials with unit-norm columns, as in DR-NMF.
+    """
+
+    W: Tensor
+
+    def __init__(
+        self,
+        *,
+        n_layers: int,
+        n_untied: int,
+        n_atoms: int,
+        n_speech: int | None = None,
+        n_features: int = 257,
+        context: int = 1,
+        beta: float = 2.0,
+        sparsity: float = 1.0,
+        epsilon: float = 1e-12,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        n_speech = split_sources(n_atoms, n_speech)
+        super().__init__(
+            n_features,
+            n_layers=n_layers,
+            n_untied=n_untied,
+            n_atoms=n_atoms,
+            n_speech=n_speech,
+            context=context,
+            beta=beta,
+            sparsity=sparsity,
+            epsilon=epsilon,
+        )
+        if not 1 <= n_untied <= n_layers or context < 1:
+            raise InputError(
+                f"deep NMF needs 1 <= n_untied <= n_layers and context >= 1, got {n_untied}, {n_layers}, {context}"
+            )
+        self.n_speech, self.n_tied, self.context = n_speech, n_layers - n_untied, context
+        self.beta, self.sparsity, self.epsilon = beta, sparsity, epsilon
+        self.register_buffer("W", torch.empty(context * n_features, n_atoms))
+        self.log_W = nn.Parameter(torch.empty(n_untied, context * n_features, n_atoms))
+        self._initialise(torch.rand(context * n_features, n_atoms, generator=generator))
+
+    @classmethod
+    def from_dictionary(cls, W: Tensor, n_layers: int, *, n_untied: int, context: int = 1, **options: object) -> Self:
+        """Start as sparse NMF with W (context * F, N), trained on frames stacked oldest first; see `stack_context`."""
+        if W.ndim != 2 or W.shape[0] % context:
+            raise InputError(f"a dictionary over {context} frames has context * F rows, got shape {tuple(W.shape)}")
+        F, N = W.shape[0] // context, W.shape[1]
+        model = cls(n_layers=n_layers, n_untied=n_untied, n_features=F, n_atoms=N, context=context, **options)  # type: ignore[arg-type]
+        model.to(dtype=W.dtype, device=W.device)
+        model._initialise(W)
+        return model
+
+    @torch.no_grad()
+    def _initialise(self, W: Tensor) -> None:
+        W = unit_norm(W)
+        self.W.copy_(W)
+        self.log_W.copy_(torch.log(self.epsilon + W))
+
+    def separate(self, magnitude: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+        """Mask (B, T, F) for magnitudes (B, T, F); the state is the last context - 1 frames."""
+        past = magnitude.new_zeros(len(magnitude), self.context - 1, self.n_features) if state is None else state[0]
+        frames = torch.cat([past, magnitude], 1)
+        x = stack_context(frames, self.context)
+        W_untied = unit_norm(torch.exp(self.log_W))
+        h = x @ self.W
+        for W in [*[self.W] * self.n_tied, *W_untied]:
+            h = h * multiplicative_factor(x, W, h, beta=self.beta, sparsity=self.sparsity)
+        newest = W_untied[-1, -self.n_features :]
+        return dictionary_mask(h, newest, self.n_speech), (frames[:, frames.shape[1] - self.context + 1 :],)
+
+
+def stack_context(frames: Tensor, context: int) -> Tensor:
+    """Frames (..., T, F) each with the `context` - 1 before it, oldest first: (..., T - context + 1, context * F)."""
+    return frames.unfold(-2, context, 1).mT.flatten(-2)

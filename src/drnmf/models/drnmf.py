@@ -1,0 +1,220 @@
+"""The deep recurrent NMF network: warm-start ISTA with untied, trained layers (the paper's section 4)."""
+
+from typing import Literal, Self
+
+import torch
+from torch import Tensor, nn
+
+from drnmf.errors import InputError
+from drnmf.ista import lipschitz, unfolded_ista, warn_if_unstable
+from drnmf.nmf import unit_norm
+from drnmf.separator import Separator, State, dictionary_mask, split_sources
+
+Per = Literal["layer", "atom"]
+
+
+class DRNMF(Separator):
+    """K layers h <- relu(h + (W_k^T (x - W_k h) - lambda_k) / alpha_k), from the previous frame's h; then the ratio mask.
+
+    The constructor draws random dictionaries; `from_dictionary` starts from trained ones, where the untrained network
+    is exactly warm-start ISTA. All weights are nonnegative by an exponential, dictionary columns have unit norm.
+
+    Args:
+        n_layers: K.
+        n_atoms: N, speech and noise together.
+        n_speech: number of leading speech atoms, by default half.
+        n_features: F.
+        sparsity: lambda.
+        train_sparsity: whether lambda is a trained parameter.
+        sparsity_per: one lambda per "layer" or per "atom" of each layer.
+        alpha_per: one inverse step size per "layer" or per "atom" of each layer.
+        alpha_range: "free" (the paper), or "stable": alpha_k = ||W_k||^2 (1/2 + exp(a_k)) cannot leave the region
+            where the layer does not expand distances.
+        first_layer: "paper", or "original": the authors' code leaves -W^T W h / alpha out of layer 1.
+        reconstruction: "shared": the mask is made with the last layer's dictionary (the paper); "separate": with a
+            further nonnegative dictionary, not normalised, trained on its own (the authors' code).
+        power: exponent applied to magnitudes first; the dictionary must come from data treated alike.
+        warm_start: False starts every frame from h0: no recurrence.
+        epsilon: added before logarithms, so that zeros can be represented.
+        generator: source of the random dictionaries.
+    """
+
+    log_sparsity: Tensor
+
+    def __init__(
+        self,
+        *,
+        n_layers: int,
+        n_atoms: int,
+        n_speech: int | None = None,
+        n_features: int = 257,
+        sparsity: float = 1.0,
+        train_sparsity: bool = False,
+        sparsity_per: Per = "layer",
+        alpha_per: Per = "layer",
+        alpha_range: Literal["free", "stable"] = "free",
+        first_layer: Literal["paper", "original"] = "paper",
+        reconstruction: Literal["shared", "separate"] = "shared",
+        power: float = 1.0,
+        warm_start: bool = True,
+        epsilon: float = 1e-12,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        n_speech = split_sources(n_atoms, n_speech)
+        super().__init__(
+            n_features,
+            n_layers=n_layers,
+            n_atoms=n_atoms,
+            n_speech=n_speech,
+            sparsity=sparsity,
+            train_sparsity=train_sparsity,
+            sparsity_per=sparsity_per,
+            alpha_per=alpha_per,
+            alpha_range=alpha_range,
+            first_layer=first_layer,
+            reconstruction=reconstruction,
+            power=power,
+            warm_start=warm_start,
+            epsilon=epsilon,
+        )
+        _check_options(self.config)
+        self.n_speech, self.power, self.warm_start, self.epsilon = n_speech, power, warm_start, epsilon
+        self.stable = alpha_range == "stable"
+        self.residual_first_layer = first_layer == "paper"
+
+        def per(choice: Per) -> Tensor:
+            return torch.empty(n_layers, n_atoms if choice == "atom" else 1)
+
+        self.log_W = nn.Parameter(torch.empty(n_layers, n_features, n_atoms))
+        self.log_alpha = nn.Parameter(per(alpha_per))
+        self.log_h0 = nn.Parameter(torch.empty(n_atoms))
+        if train_sparsity:
+            self.log_sparsity = nn.Parameter(per(sparsity_per))
+        else:
+            self.register_buffer("log_sparsity", per(sparsity_per))
+        if reconstruction == "separate":
+            self.log_reconstruction = nn.Parameter(torch.empty(n_features, n_atoms))
+        self._initialise(torch.rand(n_features, n_atoms, generator=generator), None)
+
+    @classmethod
+    def from_dictionary(
+        cls,
+        W: Tensor,
+        n_layers: int,
+        *,
+        alpha: float | None = None,
+        h0: Tensor | None = None,
+        **options: object,
+    ) -> Self:
+        """Step 3 of the paper's training: every layer starts as an ISTA iteration with W (F, N) and 1 / alpha.
+
+        `alpha` defaults to the Lipschitz constant of W, `h0` to zeros; `options` are the constructor's.
+        """
+        if W.ndim != 2 or 0 in W.shape or not torch.isfinite(W).all() or (W < 0).any():
+            raise InputError(f"a dictionary is a nonnegative finite array (F, N), got shape {tuple(W.shape)}")
+        model = cls(n_layers=n_layers, n_features=W.shape[0], n_atoms=W.shape[1], **options)  # type: ignore[arg-type]
+        model.to(dtype=W.dtype, device=W.device)
+        model._initialise(W, alpha, h0)
+        return model
+
+    @torch.no_grad()
+    def _initialise(self, W: Tensor, alpha: float | None, h0: Tensor | None = None) -> None:
+        W = unit_norm(W)
+        L = lipschitz(W)
+        alpha = L if alpha is None else alpha
+        warn_if_unstable(alpha, L)
+        if self.stable and not alpha > L / 2:
+            raise InputError(f"a stable alpha lies above ||W||^2 / 2 = {L / 2:.4g}, got {alpha:.4g}")
+
+        def log(value: Tensor | float) -> Tensor:
+            return torch.log(self.epsilon + torch.as_tensor(value, dtype=torch.float64)).to(self.log_W)
+
+        self.log_W.copy_(log(W))
+        self.log_alpha.copy_(log(alpha / L - 0.5 if self.stable else alpha))
+        self.log_h0.copy_(log(torch.zeros_like(self.log_h0) if h0 is None else h0))
+        self.log_sparsity.copy_(log(self.config["sparsity"]))
+        if self.config["reconstruction"] == "separate":
+            self.log_reconstruction.copy_(log(W))
+
+    def separate(self, magnitude: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+        """Mask (B, T, F) for magnitudes (B, T, F); the state is the last frame's h (B, N)."""
+        W_KFN = self.dictionaries()
+        h_BTN, state = self._activations(magnitude, state, W_KFN)
+        return dictionary_mask(h_BTN, self._reconstruction(W_KFN), self.n_speech), state
+
+    def activations(self, magnitude: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+        """Activations h (B, T, N) of the last layer for magnitudes (B, T, F), and the next state."""
+        return self._activations(magnitude, state, self.dictionaries())
+
+    def _activations(self, magnitude: Tensor, state: State | None, W_KFN: Tensor) -> tuple[Tensor, State]:
+        h0_BN = self.h0().expand(len(magnitude), -1) if state is None else state[0]
+        h_BTN = unfolded_ista(
+            magnitude if self.power == 1 else magnitude**self.power,
+            W_KFN,
+            alpha_KN=self.alpha(W_KFN),
+            sparsity_KN=self.sparsity(),
+            h0_BN=h0_BN if self.warm_start else self.h0().expand(len(magnitude), -1),
+            residual_first_layer=self.residual_first_layer,
+            warm_start=self.warm_start,
+        )
+        return h_BTN, (h_BTN[:, -1] if h_BTN.shape[1] else h0_BN,)
+
+    def dictionaries(self) -> Tensor:
+        """W_1 ... W_K (K, F, N): exp(log W) with unit-norm columns."""
+        # the largest logarithm of each column cancels in the norm; taking it out keeps exp from overflowing
+        return unit_norm(torch.exp(self.log_W - self.log_W.detach().amax(1, keepdim=True)))
+
+    def alpha(self, W_KFN: Tensor | None = None) -> Tensor:
+        """Inverse step sizes (K, 1) or (K, N)."""
+        if not self.stable:
+            return torch.exp(self.log_alpha)
+        W_KFN = self.dictionaries() if W_KFN is None else W_KFN
+        return largest_eigenvalue(W_KFN)[:, None] * (0.5 + torch.exp(self.log_alpha))
+
+    def sparsity(self) -> Tensor:
+        """Lambda, (K, 1) or (K, N)."""
+        return torch.exp(self.log_sparsity)
+
+    def h0(self) -> Tensor:
+        """Activations (N,) before the first frame."""
+        return torch.exp(self.log_h0)
+
+    def reconstruction(self) -> Tensor:
+        """The dictionary (F, N) that the mask is made with."""
+        return self._reconstruction(self.dictionaries())
+
+    def _reconstruction(self, W_KFN: Tensor) -> Tensor:
+        return W_KFN[-1] if self.config["reconstruction"] == "shared" else torch.exp(self.log_reconstruction)
+
+
+def largest_eigenvalue(W_KFN: Tensor, n_iter: int = 10) -> Tensor:
+    """||W_k||_2^2 (K,) of nonnegative dictionaries by power iterations from the ones vector, differentiable.
+
+    Nonnegative unit-norm spectra are all alike, so the first eigenvalue stands far above the next: ten steps do.
+    """
+    with torch.no_grad():
+        v = W_KFN.new_ones(*W_KFN.shape[:-2], W_KFN.shape[-1], 1)
+        for _ in range(n_iter):
+            v = W_KFN.mT @ (W_KFN @ v)
+            v = v / v.norm(dim=-2, keepdim=True)
+    return (W_KFN @ v).square().sum((-2, -1))  # v held still: its change is of second order
+
+
+def _check_options(config: dict[str, object]) -> None:
+    allowed = {
+        "sparsity_per": ("layer", "atom"),
+        "alpha_per": ("layer", "atom"),
+        "alpha_range": ("free", "stable"),
+        "first_layer": ("paper", "original"),
+        "reconstruction": ("shared", "separate"),
+    }
+    for name, values in allowed.items():
+        if config[name] not in values:
+            raise InputError(f"{name} must be one of {', '.join(values)}, got {config[name]!r}")
+    for name in ("n_layers", "n_features"):
+        if not config[name] >= 1:  # type: ignore[operator]
+            raise InputError(f"{name} must be at least 1, got {config[name]}")
+    if not config["power"] > 0:  # type: ignore[operator]
+        raise InputError(f"power must be positive, got {config['power']}")
+    if not config["sparsity"] >= 0:  # type: ignore[operator]
+        raise InputError(f"sparsity must not be negative, got {config['sparsity']}")

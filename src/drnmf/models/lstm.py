@@ -1,0 +1,45 @@
+"""Stacked LSTM with a sigmoid mask: the paper's neural baseline."""
+
+import torch
+from torch import Tensor, nn
+
+from drnmf.errors import InputError
+from drnmf.separator import Separator, State
+
+
+class LSTMMask(Separator):
+    """`n_layers` LSTM layers of `n_units`, a dense layer to F, and a sigmoid.
+
+    Weights start as in the original experiments: Glorot uniform from the input, orthogonal from the previous frame,
+    zero biases except 1 for the forget gate.
+    """
+
+    def __init__(
+        self, n_layers: int, n_units: int, *, n_features: int = 257, generator: torch.Generator | None = None
+    ) -> None:
+        super().__init__(n_features, n_layers=n_layers, n_units=n_units)
+        if n_layers < 1 or n_units < 1:
+            raise InputError(f"an LSTM needs at least one layer and one unit, got {n_layers} x {n_units}")
+        self.lstm = nn.LSTM(n_features, n_units, n_layers, batch_first=True)
+        self.output = nn.Linear(n_units, n_features)
+        self._initialise(generator)
+
+    @torch.no_grad()
+    def _initialise(self, generator: torch.Generator | None) -> None:
+        for name, weight in self.named_parameters():
+            if weight.ndim == 1:
+                weight.zero_()
+                if "bias_ih" in name:  # gates lie in the order input, forget, cell, output
+                    weight.view(4, -1)[1] = 1
+            elif "weight_hh" in name:
+                nn.init.orthogonal_(weight, generator=generator)
+            else:
+                nn.init.xavier_uniform_(weight, generator=generator)
+
+    def separate(self, magnitude: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+        """Mask (B, T, F) for magnitudes (B, T, F); the state is the layers' (h, c), batch first."""
+        if magnitude.shape[1] == 0:  # nn.LSTM refuses empty sequences
+            return magnitude, state or ()
+        hidden = tuple(s.transpose(0, 1).contiguous() for s in state) if state else None
+        y, (h, c) = self.lstm(magnitude, hidden)
+        return torch.sigmoid(self.output(y)), (h.transpose(0, 1), c.transpose(0, 1))

@@ -1,0 +1,93 @@
+"""SISTA-RNN: the network that DR-NMF descends from (Wisdom, Powers, Pitton and Atlas, 2017)."""
+
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from drnmf.errors import InputError
+from drnmf.ista import lipschitz
+from drnmf.nmf import unit_norm
+from drnmf.separator import Separator, State, ratio_mask, split_sources
+
+
+def sista_step(
+    h: Tensor, x: Tensor, previous: Tensor, W: Tensor, *, alpha: Tensor, sparsity: Tensor, coupling: Tensor
+) -> Tensor:
+    """One step on 0.5 ||x - W h||^2 + coupling / 2 ||W h - previous||^2 + sparsity ||h||_1, h of either sign."""
+    reconstruction = h @ W.mT
+    z = h + ((x - reconstruction) + coupling * (previous - reconstruction)) @ W / alpha
+    return z.sign() * torch.relu(z.abs() - sparsity / alpha)  # the paper's equation for soft thresholding
+
+
+class SistaRNN(Separator):
+    """Sequential ISTA, unfolded: coefficients of either sign, drawn towards the previous frame's reconstruction.
+
+    Layers k = 1 ... K have their own dictionary W_k (unit-norm columns of either sign), step, sparsity and coupling,
+    all trained. Frames start from the previous frame's coefficients: the original's start W^T W h would explode here,
+    since its dictionaries were orthonormal and magnitude spectra are far from it. The mask compares the absolute values
+    of the two sources' reconstructions.
+    """
+
+    def __init__(
+        self,
+        *,
+        n_layers: int,
+        n_atoms: int,
+        n_speech: int | None = None,
+        n_features: int = 257,
+        sparsity: float = 1.0,
+        coupling: float = 0.1,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        n_speech = split_sources(n_atoms, n_speech)
+        super().__init__(
+            n_features,
+            n_layers=n_layers,
+            n_atoms=n_atoms,
+            n_speech=n_speech,
+            sparsity=sparsity,
+            coupling=coupling,
+        )
+        if n_layers < 1 or not sparsity > 0 or not coupling > 0:
+            raise InputError(
+                f"SISTA-RNN needs n_layers >= 1, sparsity > 0, coupling > 0; got {n_layers}, {sparsity}, {coupling}"
+            )
+        self.n_speech = n_speech
+        self.W = nn.Parameter(torch.empty(n_layers, n_features, n_atoms))
+        self.log_alpha = nn.Parameter(torch.empty(n_layers))
+        self.log_sparsity = nn.Parameter(torch.full((n_layers,), sparsity).log())
+        self.log_coupling = nn.Parameter(torch.full((n_layers,), coupling).log())
+        self.h0 = nn.Parameter(torch.zeros(n_atoms))
+        self._initialise(torch.randn(n_features, n_atoms, generator=generator), None)
+
+    @classmethod
+    def from_dictionary(cls, W: Tensor, n_layers: int, *, alpha: float | None = None, **options: object) -> Self:
+        """Start every layer from W (F, N); alpha defaults to the Lipschitz constant, (1 + coupling) ||W||^2."""
+        model = cls(n_layers=n_layers, n_features=W.shape[0], n_atoms=W.shape[1], **options)  # type: ignore[arg-type]
+        model.to(dtype=W.dtype, device=W.device)
+        model._initialise(W, alpha)
+        return model
+
+    @torch.no_grad()
+    def _initialise(self, W: Tensor, alpha: float | None) -> None:
+        W = unit_norm(W)
+        self.W.copy_(W)
+        self.log_alpha.fill_((1 + self.config["coupling"]) * lipschitz(W) if alpha is None else alpha).log_()
+
+    def separate(self, magnitude: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+        """Mask (B, T, F) for magnitudes (B, T, F); the state is the last frame's coefficients (B, N)."""
+        h = self.h0.expand(len(magnitude), -1) if state is None else state[0]
+        W_KFN = unit_norm(self.W)
+        steps = list(zip(W_KFN, self.log_alpha.exp(), self.log_sparsity.exp(), self.log_coupling.exp(), strict=True))
+        frames = []
+        for x in magnitude.unbind(1):
+            previous = h @ W_KFN[-1].mT
+            for W, alpha, sparsity, coupling in steps:
+                h = sista_step(h, x, previous, W, alpha=alpha, sparsity=sparsity, coupling=coupling)
+            frames.append(h)
+        if not frames:
+            return magnitude, (h,)
+        h_BTN, n = torch.stack(frames, 1), self.n_speech
+        speech, noise = h_BTN[..., :n] @ W_KFN[-1, :, :n].mT, h_BTN[..., n:] @ W_KFN[-1, :, n:].mT
+        return ratio_mask(speech.abs(), noise.abs()), (h,)

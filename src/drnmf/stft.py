@@ -1,0 +1,65 @@
+"""Short-time Fourier transform: 512-sample periodic square-root Hann windows, hop 128, F = 257 bins.
+
+The signal is extended by one window of zeros on both sides, so every sample lies under four full windows, whose
+squares add up to 2; halving the overlap-add of windowed frames therefore returns the signal exactly. There is no other
+scaling.
+"""
+
+import functools
+
+import torch
+from torch import Tensor
+
+from drnmf.errors import InputError
+
+SAMPLE_RATE = 16000
+WINDOW = 512
+HOP = 128
+BINS = WINDOW // 2 + 1
+_OVERLAP = WINDOW // HOP
+
+
+def n_frames(length: int) -> int:
+    """Number of frames `stft` makes of a signal of `length` samples."""
+    return (length + WINDOW) // HOP + 1
+
+
+def stft(x: Tensor) -> Tensor:
+    """Analyse real signals (..., samples) into complex spectra (..., frames, 257)."""
+    if not x.is_floating_point():
+        raise InputError(f"stft needs float samples in [-1, 1], got {x.dtype}; divide integers by their full scale")
+    if x.ndim == 0 or x.shape[-1] == 0:
+        raise InputError(f"stft needs at least one sample, got a signal of shape {tuple(x.shape)}")
+    padded = torch.nn.functional.pad(x, (WINDOW, WINDOW))
+    frames = padded.unfold(-1, WINDOW, HOP)
+    spectra: Tensor = torch.fft.rfft(frames * sqrt_hann(x.dtype, x.device))
+    return spectra
+
+
+def istft(X: Tensor, length: int) -> Tensor:
+    """Synthesise the signals (..., length) whose spectra are X (..., frames, 257)."""
+    if not X.is_complex() or X.ndim < 2 or X.shape[-1] != BINS:
+        raise InputError(f"istft needs complex spectra (..., frames, {BINS}), got {X.dtype} of shape {tuple(X.shape)}")
+    if length < 1 or X.shape[-2] != n_frames(length):
+        raise InputError(
+            f"istft: {X.shape[-2]} frames do not belong to {length} samples, which have {n_frames(length)} frames"
+        )
+    frames = torch.fft.irfft(X, n=WINDOW)
+    return overlap_add(frames * sqrt_hann(frames.dtype, frames.device))[..., WINDOW : WINDOW + length]
+
+
+def overlap_add(frames: Tensor) -> Tensor:
+    """Add up windowed frames (..., T, 512), one every hop, and undo the windows' overlap."""
+    T = frames.shape[-2]
+    hops = frames.view(*frames.shape[:-1], _OVERLAP, HOP)  # frame t contributes its hop j to the output's hop t + j
+    total = frames.new_zeros(*frames.shape[:-2], T + _OVERLAP - 1, HOP)
+    for j in range(_OVERLAP):
+        total[..., j : j + T, :] += hops[..., j, :]
+    return total.flatten(-2) / (_OVERLAP / 2)
+
+
+@functools.lru_cache(maxsize=16)
+def sqrt_hann(dtype: torch.dtype, device: torch.device) -> Tensor:
+    """The window, periodic: its squares at hop 128 add up to 2 everywhere."""
+    with torch.inference_mode(False):  # cached: a tensor made in inference mode could never be used in training
+        return torch.hann_window(WINDOW, periodic=True, dtype=torch.float64).sqrt().to(dtype=dtype, device=device)
