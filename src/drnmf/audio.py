@@ -1,1 +1,247 @@
-"""Reading and writing sound files: the only module that opens them (soundfile), and the only one that resamples (soxr)."""
+"""Reading and writing sound files: the only module that opens them (soundfile), and the only one that resamples (soxr).
+
+Sound in memory is float32 (channels, samples), full scale = 1. Whatever soundfile reads is welcome: WAV, FLAC, Ogg
+Vorbis and Opus, MP3, AIFF and more. Nothing happens in silence: resampling and clipping are said on the logger "drnmf",
+and everything wrong with a file is an InputError of one line that names it.
+"""
+
+import logging
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import gcd
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+import soundfile
+import soxr
+import torch
+from torch import Tensor
+
+from drnmf.errors import InputError
+
+log = logging.getLogger("drnmf")
+
+SUFFIXES = frozenset({".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aif", ".aiff", ".au", ".w64", ".caf", ".sph"})
+_FORMATS = {".oga": "OGG", ".opus": "OGG", ".aif": "AIFF", ".sph": "NIST"}  # where the suffix is not the format's name
+_UNCLIPPED = ("FLOAT", "DOUBLE", "VORBIS", "OPUS", "MPEG")  # encodings that keep samples beyond full scale
+_BLOCK = 65536  # frames given to the encoder at a time: libsndfile overflows its stack on a long Ogg block
+_FILTER = 4096  # samples read on both sides of a resampled segment, more than soxr's filter is long
+
+
+@dataclass(frozen=True)
+class Info:
+    """What a file's header says; `samples` counts one channel."""
+
+    rate: int
+    channels: int
+    samples: int
+    subtype: str
+
+    def samples_at(self, rate: int | None) -> int:
+        """Number of samples after resampling to `rate` (None: as it is)."""
+        return self.samples if rate is None else resampled_length(self.samples, self.rate, rate)
+
+
+def info(path: Path | str) -> Info:
+    """Rate, channels and length of a sound file, without decoding it."""
+    with _open(path) as file:
+        return Info(file.samplerate, file.channels, file.frames, file.subtype)
+
+
+def read(
+    path: Path | str,
+    *,
+    sample_rate: int | None = None,
+    channel: int | None = None,
+    start: int = 0,
+    count: int | None = None,
+    announce: bool = True,
+) -> tuple[Tensor, int]:
+    """Read samples [start, start + count) of a file, all of it by default, without decoding what lies elsewhere.
+
+    Args:
+        path: any file soundfile reads.
+        sample_rate: resample to this rate; `start` and `count` are then samples at this rate.
+        channel: only this channel (0 is the left one); None for all.
+        start: first sample.
+        count: number of samples; None for all up to the end.
+        announce: log that the file is resampled; False where a caller has said so for many files at once.
+
+    Returns:
+        The waveform (channels, samples) and its rate.
+    """
+    with _open(path) as file:
+        source, target = file.samplerate, sample_rate or file.samplerate
+        total = resampled_length(file.frames, source, target)
+        stop = total if count is None else start + count
+        if not 0 <= start < stop <= total:
+            raise InputError(f"{path}: samples {start} to {stop} were asked for, but it has {total} at {target} Hz")
+        if source == target:
+            return _decode(file, path, start, stop, channel), target
+        if announce:
+            log.info("%s: resampling from %d to %d Hz", path, source, target)
+        # Both rates tick together every target / gcd samples: starting there makes a segment the same samples as in
+        # the whole file.
+        tick = target // gcd(source, target)
+        first = max(0, start - _FILTER) // tick * tick
+        last = min(file.frames, -(-(stop + _FILTER) * source // target))
+        x = resample(_decode(file, path, first * source // target, last, channel), source, target)
+        return x[:, start - first : stop - first].contiguous(), target
+
+
+def read_blocks(path: Path | str, size: int, *, sample_rate: int | None = None) -> Iterator[Tensor]:
+    """Read a file of any length as blocks (channels, at most size), in bounded memory; `size` counts the file's own samples."""
+    with _open(path) as file:
+        resampler = None
+        if sample_rate is not None and sample_rate != file.samplerate:
+            log.info("%s: resampling from %d to %d Hz", path, file.samplerate, sample_rate)
+            resampler = Resampler(file.samplerate, sample_rate, file.channels)
+        for start in range(0, file.frames, size):
+            stop = min(start + size, file.frames)
+            block = _decode(file, path, start, stop, None)
+            if resampler is not None:
+                block = resampler.feed(block, last=stop == file.frames)
+            if block.shape[1]:
+                yield block
+
+
+def resample(x: Tensor, source: int, target: int) -> Tensor:
+    """Resample (channels, samples) from one rate to another."""
+    if source == target:
+        return x
+    return torch.from_numpy(np.ascontiguousarray(soxr.resample(x.T.numpy(), source, target).T))
+
+
+def resampled_length(samples: int, source: int, target: int) -> int:
+    """Number of samples `resample` makes of `samples`."""
+    return (2 * samples * target + source) // (2 * source)
+
+
+class Resampler:
+    """Resampling block by block: the same samples as `resample`, some of them a little later."""
+
+    def __init__(self, source: int, target: int, channels: int) -> None:
+        self._stream = soxr.ResampleStream(source, target, channels, dtype="float32")
+        self._channels = channels
+
+    def feed(self, x: Tensor, *, last: bool = False) -> Tensor:
+        """The next samples (channels, any number) in, those that are ready out; `last` flushes the rest."""
+        y = self._stream.resample_chunk(np.ascontiguousarray(x.T.numpy()), last=last)
+        return torch.from_numpy(np.ascontiguousarray(y.reshape(-1, self._channels).T))
+
+
+class Writer:
+    """A file written block by block under a temporary name and given its own name when complete.
+
+    Use it in a `with`; if the block inside fails, no file is left. `peak` and `clipped` say what became of samples
+    beyond full scale, and a warning is logged when there were any.
+    """
+
+    def __init__(self, path: Path | str, rate: int, channels: int, *, subtype: str | None = None) -> None:
+        self.path = Path(path)
+        self.peak = 0.0
+        self.clipped = 0
+        self._temporary = self.path.with_name(f".{self.path.stem}.{os.getpid()}{self.path.suffix}")
+        format_ = _format(self.path)
+        subtype = subtype or default_subtype(self.path)
+        if not soundfile.check_format(format_, subtype):
+            known = ", ".join(sorted(soundfile.available_subtypes(format_)))
+            raise InputError(f"{path}: {format_} cannot hold {subtype}; choose one of {known}")
+        if not self.path.parent.is_dir():
+            raise InputError(f"{path}: cannot be written, its folder does not exist")
+        self._clips = not subtype.startswith(_UNCLIPPED)
+        try:
+            self._file = soundfile.SoundFile(
+                self._temporary, "w", samplerate=rate, channels=channels, format=format_, subtype=subtype
+            )
+        except (soundfile.LibsndfileError, OSError) as error:
+            raise InputError(f"{path}: cannot be written as {subtype} at {rate} Hz: {_reason(error)}") from error
+
+    def write(self, x: Tensor) -> None:
+        """Append a block (channels, samples)."""
+        if not torch.isfinite(x).all():
+            raise InputError(f"{self.path}: not written, the sound contains NaN or infinite samples")
+        if x.numel():
+            self.peak = max(self.peak, float(x.abs().max()))
+        if self._clips:
+            self.clipped += int((x.abs() > 1).sum())
+        samples = x.detach().cpu().T.to(torch.float32).numpy()
+        for i in range(0, len(samples), _BLOCK):
+            self._file.write(samples[i : i + _BLOCK])
+
+    def __enter__(self) -> "Writer":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._file.close()
+        if kind is not None:
+            self._temporary.unlink(missing_ok=True)
+            return
+        self._temporary.replace(self.path)
+        if self.clipped:
+            log.warning("%s: %d samples beyond full scale were clipped (peak %.3f)", self.path, self.clipped, self.peak)
+
+
+def write(path: Path | str, x: Tensor, rate: int, *, subtype: str | None = None) -> None:
+    """Write (channels, samples) or (samples,) as the format of the file's suffix, `subtype` one of its encodings."""
+    x = x[None] if x.ndim == 1 else x
+    with Writer(path, rate, x.shape[0], subtype=subtype) as writer:
+        writer.write(x)
+
+
+def default_subtype(path: Path | str, like: str | None = None) -> str:
+    """The encoding to use for a new file: `like` (that of another file) where the format can hold it, else its default."""
+    path = Path(path)
+    if path.suffix.lower() == ".opus":
+        return "OPUS"
+    format_ = _format(path)
+    if like is not None and soundfile.check_format(format_, like):
+        return like
+    return str(soundfile.default_subtype(format_))
+
+
+def _format(path: Path) -> str:
+    suffix = path.suffix.lower()
+    format_ = _FORMATS.get(suffix, suffix[1:].upper())
+    if format_ not in soundfile.available_formats():
+        raise InputError(f"{path}: unknown kind of sound file '{suffix}'; use .wav, .flac, .ogg or .mp3")
+    return format_
+
+
+def _open(path: Path | str) -> soundfile.SoundFile:
+    if not Path(path).is_file():
+        raise InputError(f"{path}: is a folder, not a sound file" if Path(path).is_dir() else f"{path}: no such file")
+    try:
+        file = soundfile.SoundFile(path)
+    except (soundfile.LibsndfileError, OSError, TypeError) as error:  # TypeError: a raw format has no header to read
+        raise InputError(f"{path}: cannot be read as sound: {_reason(error)}") from error
+    if file.frames <= 0:
+        file.close()
+        raise InputError(f"{path}: is empty, it has no samples")
+    return file
+
+
+def _decode(file: soundfile.SoundFile, path: Path | str, start: int, stop: int, channel: int | None) -> Tensor:
+    """Samples [start, stop) of an open file at its own rate, checked."""
+    if channel is not None and channel >= file.channels:
+        raise InputError(f"{path}: has no channel {channel}, only {file.channels}")
+    try:
+        if file.tell() != start:
+            file.seek(start)
+        samples = file.read(stop - start, dtype="float32", always_2d=True)
+    except (soundfile.LibsndfileError, OSError) as error:
+        raise InputError(f"{path}: cannot be decoded: {_reason(error)}") from error
+    if len(samples) < stop - start:
+        raise InputError(f"{path}: is cut short, {start + len(samples)} of {file.frames} samples could be read")
+    if channel is not None:
+        samples = samples[:, channel : channel + 1]
+    x = torch.from_numpy(np.ascontiguousarray(samples.T))
+    if not torch.isfinite(x).all():
+        raise InputError(f"{path}: contains NaN or infinite samples")
+    return x
+
+
+def _reason(error: Exception) -> str:
+    return str(getattr(error, "error_string", error)).rstrip(".")

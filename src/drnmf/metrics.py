@@ -1,6 +1,7 @@
 """How close an estimate is to its reference: SDR (BSS Eval), SI-SDR, SNR, PESQ and STOI. Higher is better.
 
-The first three split the estimate into a part that counts as the target and the rest, and give the ratio of their energies,
+The first three split the estimate into a part that counts as the target and the rest, and give the ratio of
+their energies,
 
     10 log10(||target||^2 / ||residual||^2)    in dB,
 
@@ -10,27 +11,29 @@ and differ only in what may count as target:
     SI-SDR   the reference times the best gain: the estimate's projection onto the reference
     SDR      the reference through the best filter of 512 taps: the projection onto its 512 delayed copies
 
-SDR is that of BSS Eval version 3 (`bss_eval_sources`). There the target is the projection onto the delayed copies of the *one*
-reference, and interference and artefacts together are all the rest, so the SDR does not depend on the other sources. The filter h
-solves the normal equations G h = d, where G is the symmetric Toeplitz matrix of the reference's autocorrelation and d the
-correlation of the estimate with the reference, both computed by FFT. The residual is then formed explicitly, so a good estimate
-loses no digits to a difference of two nearly equal energies.
+SDR is that of BSS Eval version 3 (`bss_eval_sources`). There the target is the projection onto the delayed
+copies of the *one* reference, and interference and artefacts together are all the rest, so the SDR does not
+depend on the other sources. The filter h solves the normal equations G h = d, where G is the symmetric Toeplitz
+matrix of the reference's autocorrelation and d the correlation of the estimate with the reference, both computed
+by FFT. The residual is then formed explicitly, so a good estimate loses no digits to a difference of two nearly
+equal energies.
 
-All three are computed in float64 over the last dimension, batched over the others, and differentiable. Ratios are kept within
-+-120 dB: EPS times the total energy joins the residual, and EPS times that joins the target, which changes no value below 90 dB by
-0.01 dB, does not depend on the signals' scale, and keeps value and gradient finite for a perfect and for a silent estimate alike.
+All three are computed in float64 over the last dimension, batched over the others, and differentiable. Ratios
+are kept within +-120 dB: EPS times the total energy joins the residual, and EPS times that joins the target.
+This changes no value below 90 dB by 0.01 dB, does not depend on the signals' scale, and keeps value and gradient
+finite for a perfect and for a silent estimate alike.
 
 PESQ (ITU-T P.862.2, wide-band) and STOI come from the optional packages pesq and pystoi.
 """
 
 import importlib
 import math
+import subprocess
+import sys
 import warnings
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
 from types import ModuleType
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -39,9 +42,15 @@ from drnmf.errors import InputError
 EPS = 1e-12
 _TINY = 1e-20  # an energy far below one sample of 24-bit rounding noise: only digital silence feels it
 
+_PESQ_IN_A_CHILD = """
+import sys, numpy, pesq
+reference, estimate = numpy.frombuffer(sys.stdin.buffer.read()).reshape(2, -1)
+print(pesq.pesq(16000, reference, estimate, "wb"))
+"""
+
 
 def sdr(estimate: Tensor, reference: Tensor, *, filter_length: int = 512) -> Tensor:
-    """Signal-to-distortion ratio in dB (BSS Eval version 3) of signals (..., samples); one value for each signal."""
+    """Signal-to-distortion ratio in dB (BSS Eval version 3) of each of the signals (..., samples)."""
     check_pair(estimate, reference)
     return ratio_db(*decompose(estimate, reference, filter_length))
 
@@ -49,7 +58,8 @@ def sdr(estimate: Tensor, reference: Tensor, *, filter_length: int = 512) -> Ten
 def si_sdr(estimate: Tensor, reference: Tensor) -> Tensor:
     """Scale-invariant signal-to-distortion ratio in dB of signals (..., samples).
 
-    It serves as a loss too, so only shapes are checked: silence on either side gives -120 dB with a zero gradient, NaN gives NaN.
+    It serves as a loss too, so only shapes are checked: silence on either side gives -120 dB and a zero gradient,
+    NaN gives NaN.
     """
     _check_shapes(estimate, reference)
     e, r = estimate.double(), reference.double()
@@ -64,42 +74,40 @@ def snr(estimate: Tensor, reference: Tensor) -> Tensor:
 
 
 def pesq(estimate: Tensor, reference: Tensor, sample_rate: int = 16000) -> float:
-    """Wide-band PESQ, 1 to 4.64, of one signal (samples,); nan, with a warning that says why, where PESQ has no answer."""
+    """Wide-band PESQ, 1 to 4.64, of one signal (samples,); nan where it has no answer, and a warning says why."""
     package = _optional_package("pesq", "PESQ")
     if sample_rate != 16000:
-        raise InputError(f"wide-band PESQ is defined at 16000 Hz, not at {sample_rate} Hz: resample both signals first")
+        raise InputError(f"wide-band PESQ is defined at 16000 Hz, not {sample_rate} Hz: resample both signals first")
     check_pair(estimate, reference, one_signal=True)
     e, r = (x.detach().double().cpu().numpy() for x in (estimate, reference))
-    try:
-        if r.size <= 20 * sample_rate:
+    if r.size <= 20 * sample_rate:
+        try:
             return float(package.pesq(sample_rate, r, e, "wb"))
-        # The package writes beyond its 50 places for utterances (0.4 s or longer) and takes the process down: let it be a child.
-        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as child:
-            return float(child.submit(package.pesq, sample_rate, r, e, "wb").result())
-    except BrokenProcessPool:
-        return _no_score(
-            "PESQ",
-            "the pesq package crashed; it holds at most 50 utterances, cut the recording into shorter ones",
-        )
-    except package.PesqError as error:
-        text = error.args[0]
-        return _no_score("PESQ", text.decode() if isinstance(text, bytes) else str(text))
+        except (package.PesqError, ValueError) as error:
+            reason = error.args[0]
+            return _no_score("PESQ", reason.decode() if isinstance(reason, bytes) else str(reason))
+    # The package has room for 50 utterances (each takes 0.4 s or more), writes on beyond, and may take the process
+    # down with it. So a long recording is scored in a child, by its own command: no worker pool, no `__main__` guard.
+    command = [sys.executable, "-c", _PESQ_IN_A_CHILD]
+    child = subprocess.run(command, input=np.stack([r, e]).tobytes(), capture_output=True, check=False)
+    if child.returncode == 0:
+        return float(child.stdout)
+    crash = "the pesq package crashed, as it may beyond 50 utterances: cut the recording into shorter ones"
+    return _no_score("PESQ", (child.stderr.decode().strip().splitlines() or [crash])[-1])
 
 
 def stoi(estimate: Tensor, reference: Tensor, sample_rate: int = 16000) -> float:
-    """Short-time objective intelligibility, up to 1, of one signal (samples,); nan, with a warning that says why, without speech."""
+    """Short-time objective intelligibility, up to 1, of one signal (samples,); nan like `pesq`."""
     package = _optional_package("pystoi", "STOI")
     check_pair(estimate, reference, one_signal=True)
     e, r = (x.detach().double().cpu().numpy() for x in (estimate, reference))
-    too_short = "less than 0.4 s of speech left after removing silent frames"
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "error", RuntimeWarning
-            )  # pystoi warns and answers 1e-5, which would pass for a score
+            # pystoi warns and answers 1e-5, which would pass for a score
+            warnings.filterwarnings("error", message="Not enough STFT frames")
             return float(package.stoi(r, e, sample_rate))
-    except (RuntimeWarning, ValueError, IndexError):
-        return _no_score("STOI", too_short)
+    except (RuntimeWarning, ValueError, IndexError):  # the last two: not even one frame
+        return _no_score("STOI", "less than 0.4 s of speech is left when silent frames are removed")
 
 
 def decompose(estimate: Tensor, reference: Tensor, filter_length: int) -> tuple[Tensor, Tensor]:
@@ -126,7 +134,7 @@ def decompose(estimate: Tensor, reference: Tensor, filter_length: int) -> tuple[
 
 
 def ratio_db(target: Tensor, residual: Tensor) -> Tensor:
-    """Energy of `target` over that of `residual` along the last dimension in dB, within +-120 dB, finite at silence."""
+    """Energy of `target` over that of `residual` along the last dimension in dB, finite at silence."""
     T, R = target.square().sum(-1), residual.square().sum(-1)
     floored = R + EPS * (T + R) + _TINY
     return 10 * torch.log10((T + EPS * floored) / floored)

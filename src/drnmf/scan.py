@@ -1,30 +1,28 @@
-"""The DR-NMF recurrence over all frames at once, fast: `ista.unfolded_ista` with its own backward pass.
+"""The DR-NMF recurrence over all frames, fast: `ista.unfolded_ista` with its own backward pass.
 
-The state runs through every layer of every frame; s = h^(K)_{t-1} enters layer 1 of frame t, h^(k-1)_t any other. As rows,
+Layer k of frame t takes the state s, which is h^(k-1)_t, or h^(K)_{t-1} for the first layer (rows, one per sequence):
 
     a^(k)_t = s + (x_t W_k - s W_k^T W_k - lambda_k) / alpha_k,        h^(k)_t = max(a^(k)_t, 0),
 
-written so that little is left for the part that cannot run in parallel:
+evaluated in one of two forms, the smaller of which leaves less work to the steps that must wait for each other:
 
-    Gram       a = s A_k + b^(k)_t,  A_k = I - W_k^T W_k / alpha_k,  b^(k) = (x W_k - lambda_k) / alpha_k  for all frames at once
-    factored   a = s + (x_t - s W_k^T) W_k / alpha_k - lambda_k / alpha_k
+    Gram        a = s A_k + b^(k)_t   with A_k = I - W_k^T W_k / alpha_k, and b^(k) = (x W_k - lambda_k) / alpha_k of many frames at once
+    factored    a = s - lambda_k / alpha_k + (x_t - s W_k^T) W_k / alpha_k
 
-Backward, with g^(k)_t = dL/da^(k)_t and p = g / alpha, runs from the last layer of the last frame to the first:
+Backward, with g = dL/da and q = (g / alpha_k) W_k^T, the steps are taken in the reverse order:
 
-    g^(k)_t = (what h^(k)_t receives) where h^(k)_t > 0, else 0,       ds = g - p W_k^T W_k = g A_k^T,
+    g^(k)_t = (dL/dh^(k)_t where h^(k)_t > 0, else 0),                 dL/ds = g A_k^T = g - q W_k,
 
-and then takes, for each layer, products over all frames t (and sequences) at once:
+and the rest are large products over many frames and all sequences, here summed over the rows that they share:
 
-    dx         = sum_k p W_k^T                         dlambda_k  = -sum_t p
-    dW_k       = x^T p - W_k (M + M^T),  M = s^T p     dalpha_k   = -1 / alpha_k * sum_t g (h^(k) - s)
-               = (x - s W_k^T)^T p - (p W_k^T)^T s     since a - s = h^(k) - s wherever g is not zero.
+    dL/dx      = sum_k q^(k)                    dL/dW_k = (x^T g - W_k s^T g) / alpha_k - W_k (s^T g / alpha_k)^T     Gram
+    dL/dlambda_k = -sum g / alpha_k                     = (x - s W_k^T)^T g / alpha_k - q^T s                         factored
+    dL/dalpha_k  = -sum g (h^(k) - s) / alpha_k, because a = h^(k) wherever g is not zero.
 
-Only the activations h^(k)_t are kept: they hold the relu's mask too. Work goes in blocks of frames, so that the gradients g are
-never all in memory.
+Only the activations h^(k)_t are kept from forward to backward; g lives for one block of frames.
 """
 
-from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -32,7 +30,7 @@ from torch.autograd.function import once_differentiable
 
 from drnmf.errors import InputError
 
-ROWS = 2048  # frames x sequences in a block: enough for efficient products, small beside the activations
+ROWS = 2048  # frames x sequences in a block: enough for an efficient product, little beside the kept activations
 
 
 def scan(
@@ -48,39 +46,171 @@ def scan(
 ) -> Tensor:
     """What `ista.unfolded_ista` returns, h (B, T, N), differentiable once in all five tensors.
 
-    `form` chooses how a layer is evaluated; the results differ by rounding only.
+    `form` says how layers are evaluated, by default by size; the results differ by rounding only.
     """
-    _check(x_BTF, W_KFN, alpha_KN, sparsity_KN, h0_BN)
-    (B, T, _), (K, _, N) = x_BTF.shape, W_KFN.shape
-    gram = _gram_is_cheaper(B * T, W_KFN) if form == "auto" else form == "gram"
-    parameters = (W_KFN, alpha_KN.expand(K, N), sparsity_KN.expand(K, N))
-    options = (residual_first_layer, gram)
-    with torch.autocast(x_BTF.device.type, enabled=False):  # thousands of steps add up bfloat16's rounding
+    (B, T, F), (K, _, N) = x_BTF.shape, W_KFN.shape
+    # Multiplications per layer and frame in the steps themselves, and those of W^T W shared by all frames.
+    gram = N * N + F * N * N / max(B * T, 1) < 2 * F * N if form == "auto" else form == "gram"
+    layers = (W_KFN, alpha_KN.expand(K, N), sparsity_KN.expand(K, N), residual_first_layer, gram)
+    with torch.autocast(x_BTF.device.type, enabled=False):  # thousands of steps would add up its roundings
         if warm_start:
-            return _run(x_BTF.transpose(0, 1), *parameters, h0_BN, *options).transpose(0, 1)
-        # Frames that do not depend on one another are sequences of one frame.
-        x_1RF, h0_RN = x_BTF.reshape(1, B * T, -1), h0_BN.repeat_interleave(T, 0)
-        blocks = zip(x_1RF.split(ROWS, 1), h0_RN.split(ROWS), strict=True)
-        return torch.cat([_run(x, *parameters, h0, *options)[0] for x, h0 in blocks]).view(B, T, N)
+            return _run(x_BTF, h0_BN, *layers)
+        # Frames that do not depend on each other are sequences of one frame.
+        x_blocks, h0_blocks = x_BTF.reshape(B * T, 1, F).split(ROWS), h0_BN.repeat_interleave(T, 0).split(ROWS)
+        h_blocks = [_run(x, h0, *layers) for x, h0 in zip(x_blocks, h0_blocks, strict=True)]
+        return torch.cat(h_blocks).view(B, T, N)
 
 
-def _run(x_TBF: Tensor, W: Tensor, alpha: Tensor, sparsity: Tensor, h0_BN: Tensor, *options: bool) -> Tensor:
-    """h (T, B, N), keeping the activations of the other layers only where a gradient will need them."""
-    tensors = (x_TBF, W, alpha, sparsity, h0_BN)
+def _run(x_BTF: Tensor, h0_BN: Tensor, W_KFN: Tensor, alpha_KN: Tensor, sparsity_KN: Tensor, *options: bool) -> Tensor:
+    """h (B, T, N), keeping the activations of all layers only where a gradient will ask for them."""
+    tensors = (x_BTF, h0_BN, W_KFN, alpha_KN, sparsity_KN)
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
-        return _Scan.apply(*tensors, *options)  # type: ignore[no-any-return, no-untyped-call]
-    (T, B, _), (K, _, N) = x_TBF.shape, W.shape
-    layers = _Layers.make(W, alpha, *options)
-    h_BTN = W.new_empty(B, T, N)
-    return h_BTN.transpose(0, 1)
+        return cast(Tensor, _Scan.apply(*tensors, *options))  # type: ignore[no-untyped-call]
+    return _forward(*tensors, *options, keep=False)[0]
 
 
-class _Layers(NamedTuple):
-    """The matrices of all layers, as the recurrence needs them."""
+class _Scan(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, h0: Tensor, W: Tensor, alpha: Tensor, sparsity: Tensor, *options: bool) -> Tensor:
+        h_BTN, H_KTBN = _forward(x, h0, W, alpha, sparsity, *options, keep=True)
+        ctx.save_for_backward(x, W, alpha, H_KTBN)
+        ctx.options = options
+        return h_BTN
 
-    W_KFN: Tensor
-    scaled_KFN: Tensor
-    """W / alpha."""
-    A_KNN: Tensor | None
-    """I - W^T W / alpha, in the Gram form."""
-    residual_first_layer: bool
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, dh_BTN: Tensor) -> tuple[Tensor | None, ...]:
+        gradients = _backward(dh_BTN, *ctx.saved_tensors, *ctx.options, needs=ctx.needs_input_grad)
+        return *gradients, None, None
+
+
+class _Layer(NamedTuple):
+    """What the steps of one layer multiply by; without `A_NN` and `residual`, the state is only added."""
+
+    W_FN: Tensor
+    scaled_FN: Tensor  # W / alpha
+    A_NN: Tensor | None
+    residual: bool
+
+
+def _layers(W_KFN: Tensor, alpha_KN: Tensor, residual_first_layer: bool, gram: bool) -> list[_Layer]:
+    layers = []
+    for k, (W, scaled) in enumerate(zip(W_KFN, W_KFN / alpha_KN[:, None], strict=True)):
+        residual = residual_first_layer or k > 0
+        A = torch.eye(W.shape[1], dtype=W.dtype, device=W.device) - W.mT @ scaled if gram and residual else None
+        layers.append(_Layer(W, scaled, A, residual))
+    return layers
+
+
+def _forward(
+    x_BTF: Tensor,
+    h0_BN: Tensor,
+    W_KFN: Tensor,
+    alpha_KN: Tensor,
+    sparsity_KN: Tensor,
+    residual_first_layer: bool,
+    gram: bool,
+    *,
+    keep: bool,
+) -> tuple[Tensor, Tensor]:
+    """h (B, T, N), and the activations H (K, 1 + T, B, N) of all layers; H[-1, 0] is h0, the other H[k, 0] are unused."""
+    (B, T, _), (K, _, N) = x_BTF.shape, W_KFN.shape
+    layers = _layers(W_KFN, alpha_KN, residual_first_layer, gram)
+    thresholds = (sparsity_KN / alpha_KN).unbind()
+    size = max(1, ROWS // max(B, 1))
+    h_BTN = x_BTF.new_empty(B, T, N)
+    H_KTBN = x_BTF.new_empty(K, 1 + (T if keep else min(size, T)), B, N)
+    H_KTBN[-1, 0] = h0_BN
+    for t in range(0, T, size):
+        x_TBF = x_BTF[:, t : t + size].transpose(0, 1).contiguous()
+        H = H_KTBN[:, t if keep else 0 :][:, : 1 + len(x_TBF)]
+        _forward_block(x_TBF, H, layers, thresholds)
+        h_BTN[:, t : t + size] = H[-1, 1:].transpose(0, 1)
+        if not keep:
+            H[-1, 0] = H[-1, -1]
+    return h_BTN, H_KTBN
+
+
+def _forward_block(x_TBF: Tensor, H_KTBN: Tensor, layers: list[_Layer], thresholds: tuple[Tensor, ...]) -> None:
+    """Fill H[:, 1:] from the state H[-1, 0] and the frames x."""
+    for h_TBN, layer, threshold in zip(H_KTBN[:, 1:], layers, thresholds, strict=True):
+        if layer.A_NN is not None or not layer.residual:
+            torch.addmm(-threshold, x_TBF.flatten(0, 1), layer.scaled_FN, out=h_TBN.view(-1, h_TBN.shape[-1]))
+    e_BF = torch.empty_like(x_TBF[0])
+    s = H_KTBN[-1, 0]
+    for x_BF, *h_KBN in zip(x_TBF, *H_KTBN[:, 1:], strict=True):
+        for h, layer, threshold in zip(h_KBN, layers, thresholds, strict=True):
+            if layer.A_NN is not None:
+                h.addmm_(s, layer.A_NN)
+            elif layer.residual:
+                torch.addmm(x_BF, s, layer.W_FN.mT, alpha=-1, out=e_BF)
+                torch.sub(s, threshold, out=h).addmm_(e_BF, layer.scaled_FN)
+            else:
+                h.add_(s)
+            s = h.relu_()
+
+
+def _backward(
+    dh_BTN: Tensor,
+    x_BTF: Tensor,
+    W_KFN: Tensor,
+    alpha_KN: Tensor,
+    H_KTBN: Tensor,
+    residual_first_layer: bool,
+    gram: bool,
+    *,
+    needs: tuple[bool, ...],
+) -> list[Tensor | None]:
+    """Gradients of x, h0, W, alpha and sparsity; None where not needed."""
+    needs_x, _, needs_W, needs_alpha, needs_sparsity, *_ = needs
+    (B, T, F), (K, _, N) = x_BTF.shape, W_KFN.shape
+    layers = _layers(W_KFN, alpha_KN, residual_first_layer, gram)
+    size = max(1, ROWS // max(B, 1))
+    G_KTBN = H_KTBN.new_zeros(K, 1 + min(size, T), B, N)
+    Q_KTBF = x_BTF.new_empty(0 if gram else K, min(size, T), B, F)
+    dx_BTF = torch.zeros_like(x_BTF)
+    dW_KFN, dA_KNN = torch.zeros_like(W_KFN), W_KFN.new_zeros(K, N, N)
+    dalpha_KN, dsparsity_KN = torch.zeros_like(alpha_KN), torch.zeros_like(alpha_KN)
+    for t in reversed(range(0, T, size)):
+        x_RF = x_BTF[:, t : t + size].transpose(0, 1).flatten(0, 1)
+        n = min(size, T - t)
+        H = H_KTBN[:, t : t + n + 1]
+        G = G_KTBN[:, : n + 1]
+        G[-1, -1] = G_KTBN[-1, 0]
+        Q = Q_KTBF[:, :n]
+        _backward_block(dh_BTN[:, t : t + n].transpose(0, 1), H, G, Q, layers)
+        for k, layer in enumerate(layers):
+            g, h = G[k, 1:].flatten(0, 1), H[k, 1:].flatten(0, 1)
+            s = (H[k - 1, 1:] if k else H[-1, :-1]).flatten(0, 1)
+            if needs_alpha:
+                dalpha_KN[k] -= (h - s).mul_(g).sum(0)
+            if needs_sparsity:
+                dsparsity_KN[k] -= g.sum(0)
+            if needs_W:
+                if layer.A_NN is not None:
+                    dW_KFN[k].addmm_(x_RF.mT, g)
+                    dA_KNN[k].addmm_(s.mT, g)
+                elif layer.residual:
+                    e = torch.addmm(x_RF, s, layer.W_FN.mT, alpha=-1)
+                    dW_KFN[k] += e.mT @ g
+                    dA_KNN[k] += 0
+                else:
+                    dW_KFN[k].addmm_(x_RF.mT, g)
+    dW_KFN /= alpha_KN[:, None]
+    dA_KNN /= alpha_KN[:, None]
+    dW_KFN -= W_KFN @ (dA_KNN + dA_KNN.mT)
+    return [None, G_KTBN[-1,0].clone(), dW_KFN, dalpha_KN / alpha_KN, dsparsity_KN / alpha_KN]
+
+
+def _backward_block(dh_TBN: Tensor, H_KTBN: Tensor, G_KTBN: Tensor, Q_KTBF: Tensor, layers: list[_Layer]) -> None:
+    mask_KTBN = H_KTBN[:, 1:].sign()
+    masks = [m.unbind() for m in mask_KTBN]
+    Gs = [m.unbind() for m in G_KTBN]
+    for t, dh in reversed(list(enumerate(dh_TBN))):
+        Gs[-1][t+1].add_(dh)
+        for k in reversed(range(len(layers))):
+            g = Gs[k][t+1].mul_(masks[k][t])
+            ds = Gs[k - 1][t+1] if k else Gs[-1][t]
+            A = layers[k].A_NN
+            if A is not None:
+                torch.mm(g, A.mT, out=ds)

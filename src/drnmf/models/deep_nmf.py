@@ -14,7 +14,7 @@ class DeepNMF(Separator):
     """`n_layers` multiplicative updates per frame, the last `n_untied` with dictionaries of their own that are trained.
 
     h <- h * (W_k^T (x Wh^(beta-2)) / (W_k^T Wh^(beta-1) + sparsity)), from h = W^T x; the mask is made with the last
-    layer's dictionary. x is the frame with the `context` - 1 frames before it, so dictionaries are (context * F, N); the mask
+    layer's dictionary. x is the frame with the `context` - 1 before it, so dictionaries are (context * F, N); the mask
     uses the newest frame's rows. Trained dictionaries are exponentials with unit-norm columns, as in DR-NMF.
     """
 

@@ -14,7 +14,7 @@ Per = Literal["layer", "atom"]
 
 
 class DRNMF(Separator):
-    """K layers h <- relu(h + (W_k^T (x - W_k h) - lambda_k) / alpha_k), from the previous frame's h; then the ratio mask.
+    """K layers h <- relu(h + (W_k^T (x - W_k h) - lambda_k) / alpha_k), from the previous frame's h; then the mask.
 
     The constructor draws random dictionaries; `from_dictionary` starts from trained ones, where the untrained network
     is exactly warm-start ISTA. All weights are nonnegative by an exponential, dictionary columns have unit norm.

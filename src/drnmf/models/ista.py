@@ -6,15 +6,19 @@ import torch
 from torch import Tensor
 
 from drnmf.errors import InputError
-from drnmf.ista import ista, lipschitz, warm_start_ista
+from drnmf.ista import ista_step, lipschitz, unfolded_ista, warn_if_unstable
 from drnmf.nmf import unit_norm
 from drnmf.separator import Separator, State, dictionary_mask, split_sources
 
 
 class ISTAMask(Separator):
-    """`n_iter` ISTA iterations per frame, from the previous frame's h or, without `warm_start`, from zero; then the mask."""
+    """`n_iter` ISTA iterations per frame from the previous frame's h or, without `warm_start`, from zero; then a mask.
+
+    Nothing is trained; the dictionary and alpha are those given to `from_dictionary`.
+    """
 
     W: Tensor
+    alpha: Tensor
 
     def __init__(
         self,
@@ -23,55 +27,44 @@ class ISTAMask(Separator):
         n_speech: int | None = None,
         n_features: int = 257,
         n_iter: int = 5,
-        alpha: float | None = None,
         sparsity: float = 1.0,
         warm_start: bool = True,
         generator: torch.Generator | None = None,
     ) -> None:
         n_speech = split_sources(n_atoms, n_speech)
         super().__init__(
-            n_features,
-            n_atoms=n_atoms,
-            n_speech=n_speech,
-            n_iter=n_iter,
-            alpha=alpha,
-            sparsity=sparsity,
-            warm_start=warm_start,
+            n_features, n_atoms=n_atoms, n_speech=n_speech, n_iter=n_iter, sparsity=sparsity, warm_start=warm_start
         )
         if n_iter < 1:
             raise InputError(f"n_iter must be at least 1, got {n_iter}")
         self.n_speech, self.n_iter, self.sparsity, self.warm_start = n_speech, n_iter, sparsity, warm_start
-        self.register_buffer("W", unit_norm(torch.rand(n_features, n_atoms, generator=generator)))
+        W = unit_norm(torch.rand(n_features, n_atoms, generator=generator))
+        self.register_buffer("W", W)
+        self.register_buffer("alpha", torch.full((1,), lipschitz(W)))
 
     @classmethod
-    def from_dictionary(
-        cls,
-        W: Tensor,
-        *,
-        n_speech: int | None = None,
-        n_iter: int = 5,
-        alpha: float | None = None,
-        sparsity: float = 1.0,
-        warm_start: bool = True,
-    ) -> Self:
-        """A separator with the dictionary W = [W_speech, W_noise] (F, N); alpha defaults to its Lipschitz constant."""
-        model = cls(
-            n_features=W.shape[0],
-            n_atoms=W.shape[1],
-            n_speech=n_speech,
-            n_iter=n_iter,
-            alpha=lipschitz(W) if alpha is None else alpha,
-            sparsity=sparsity,
-            warm_start=warm_start,
-        )
-        model.W = W.clone()
+    def from_dictionary(cls, W: Tensor, *, alpha: float | None = None, **options: object) -> Self:
+        """Use W = [W_speech, W_noise] (F, N) and alpha, by default its Lipschitz constant; the constructor's options."""
+        model = cls(n_features=W.shape[0], n_atoms=W.shape[1], **options)  # type: ignore[arg-type]
+        L = lipschitz(W)
+        model.W, model.alpha = W.clone(), W.new_full((1,), L if alpha is None else alpha)
+        warn_if_unstable(float(model.alpha), L)
         return model
 
     def separate(self, magnitude: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """Mask (B, T, F) for magnitudes (B, T, F); with warm start the state is the last frame's h (B, N)."""
-        options = {"n_iter": self.n_iter, "alpha": self.config["alpha"], "sparsity": self.sparsity}
-        if not self.warm_start:
-            return dictionary_mask(ista(magnitude, self.W, **options), self.W, self.n_speech), ()
-        h0 = magnitude.new_zeros(len(magnitude), self.W.shape[1]) if state is None else state[0]
-        h = warm_start_ista(magnitude, self.W, h0=h0, **options)
+        N = self.W.shape[1]
+        if not self.warm_start:  # every frame on its own: all at once
+            h = magnitude.new_zeros(*magnitude.shape[:2], N)
+            for _ in range(self.n_iter):
+                h = ista_step(h, magnitude, self.W, alpha=self.alpha, sparsity=self.sparsity)
+            return dictionary_mask(h, self.W, self.n_speech), ()
+        h0 = magnitude.new_zeros(len(magnitude), N) if state is None else state[0]
+        h = unfolded_ista(
+            magnitude,
+            self.W.expand(self.n_iter, -1, -1),
+            alpha_KN=self.alpha.expand(self.n_iter, 1),
+            sparsity_KN=torch.full_like(self.alpha, self.sparsity).expand(self.n_iter, 1),
+            h0_BN=h0,
+        )
         return dictionary_mask(h, self.W, self.n_speech), (h[:, -1] if h.shape[1] else h0,)

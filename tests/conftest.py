@@ -1,0 +1,29 @@
+"""Shared by all tests: where the bundled recordings and, if there is one, the home corpus lie."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+AUDIO = Path(__file__).parent / "audio"
+
+
+@pytest.fixture(scope="session")
+def speech_dir() -> Path:
+    """Five real utterances, 16 kHz mono."""
+    return AUDIO / "speech"
+
+
+@pytest.fixture(scope="session")
+def noise_dir() -> Path:
+    """Four real background recordings, 16 kHz mono, each longer than any utterance."""
+    return AUDIO / "noise"
+
+
+@pytest.fixture(scope="session")
+def corpus() -> Path:
+    """The home corpus; tests that need it are skipped where it is not."""
+    folder = os.environ.get("DRNMF_CORPUS")
+    if not folder:
+        pytest.skip("the home corpus is not here: set DRNMF_CORPUS to its folder")
+    return Path(folder)
