@@ -39,8 +39,8 @@ def save_model(model: Separator, folder: str | Path) -> None:
         "config": model.config,
         "sha256": _digest(weights),
     }
-    _write(folder / WEIGHTS, weights)
-    _write(folder / CONFIG, (json.dumps(config, indent=2) + "\n").encode())
+    write_atomically(folder / WEIGHTS, weights)
+    write_atomically(folder / CONFIG, (json.dumps(config, indent=2) + "\n").encode())
 
 
 def load_model(folder_or_name: str | Path) -> Separator:
@@ -108,7 +108,7 @@ def _digest(weights: bytes) -> str:
     return sha256(weights).hexdigest()
 
 
-def _write(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes) -> None:
     """Write under a temporary name in the same folder, then rename."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

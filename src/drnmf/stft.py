@@ -30,10 +30,20 @@ def stft(x: Tensor) -> Tensor:
         raise InputError(f"stft needs float samples in [-1, 1], got {x.dtype}; divide integers by their full scale")
     if x.ndim == 0 or x.shape[-1] == 0:
         raise InputError(f"stft needs at least one sample, got a signal of shape {tuple(x.shape)}")
-    padded = torch.nn.functional.pad(x, (WINDOW, WINDOW))
-    frames = padded.unfold(-1, WINDOW, HOP)
+    return analyse(torch.nn.functional.pad(x, (WINDOW, WINDOW)))
+
+
+def analyse(x: Tensor) -> Tensor:
+    """Spectra (..., frames, 257) of the full windows inside x (..., samples), nothing added at its ends."""
+    frames = x.unfold(-1, WINDOW, HOP)
     spectra: Tensor = torch.fft.rfft(frames * sqrt_hann(x.dtype, x.device))
     return spectra
+
+
+def synthesise(X: Tensor) -> Tensor:
+    """The inverse of `analyse`: (..., 128 (frames - 1) + 512) samples, faded in and out over the outer three hops."""
+    frames = torch.fft.irfft(X, n=WINDOW)
+    return overlap_add(frames * sqrt_hann(frames.dtype, frames.device))
 
 
 def istft(X: Tensor, length: int) -> Tensor:
@@ -44,8 +54,7 @@ def istft(X: Tensor, length: int) -> Tensor:
         raise InputError(
             f"istft: {X.shape[-2]} frames do not belong to {length} samples, which have {n_frames(length)} frames"
         )
-    frames = torch.fft.irfft(X, n=WINDOW)
-    return overlap_add(frames * sqrt_hann(frames.dtype, frames.device))[..., WINDOW : WINDOW + length]
+    return synthesise(X)[..., WINDOW : WINDOW + length]
 
 
 def overlap_add(frames: Tensor) -> Tensor:

@@ -1,0 +1,193 @@
+"""Step 4 of the paper's training: a separator, a loss and Adam, on Lightning; and the record that a run leaves behind.
+
+A batch is a dictionary of padded waveforms: `noisy` and `clean` (B, samples), and `frames` (B,), how many of the frames
+that `stft.analyse` makes of each row are not padding. Features are computed here, on the training device.
+"""
+
+import csv
+import io
+import logging
+import math
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import torch
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from torch import Tensor
+
+from drnmf.checkpoint import save_model, write_atomically
+from drnmf.errors import Diverged
+from drnmf.losses import Loss
+from drnmf.separator import Separator
+from drnmf.stft import analyse
+
+log = logging.getLogger("drnmf")
+
+Batch = dict[str, Tensor]
+_CHECK_EVERY = 100  # steps between looks at whether the loss is still finite: each look waits for the device
+
+
+def spectra(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+    """Noisy and clean spectra (B, T, F) of a batch, and which frames are not padding (B, T)."""
+    X, Y = analyse(batch["noisy"]), analyse(batch["clean"])
+    valid = torch.arange(X.shape[1], device=X.device) < batch["frames"][:, None]
+    return X, Y, valid
+
+
+class Backpropagation(L.LightningModule):
+    """Minimise a loss over batches; the mean is over all processes, so their number does not change the result."""
+
+    def __init__(self, model: Separator, loss: Loss, learning_rate: float) -> None:
+        super().__init__()
+        self.model, self.loss, self.learning_rate = model, loss, learning_rate
+        self.validation_loss = math.nan
+        self._totals: list[Tensor] = []
+        self._aside: list[Tensor] = []
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """Adam with its usual constants."""
+        return torch.optim.Adam(self.model.parameters(), lr=self.learning_rate)
+
+    def on_train_epoch_start(self) -> None:
+        """Forget the last epoch's losses."""
+        self._totals = []
+
+    def training_step(self, batch: Batch, index: int) -> Tensor:
+        """The batch's mean loss over all processes (whose gradients Lightning averages)."""
+        total, count = self._batch_totals(batch)
+        self._totals.append(torch.stack([total.detach().double(), count.double()]))
+        mean_count = self.trainer.strategy.reduce(count.double(), reduce_op="mean")
+        if (index + 1) % _CHECK_EVERY == 0:
+            self._check_finite()
+        return total / mean_count.to(total)
+
+    def epoch_loss(self) -> float:
+        """The mean training loss of the epoch that ends."""
+        self._check_finite()
+        return self._mean()
+
+    def on_validation_epoch_start(self) -> None:
+        """Put the training batches' losses aside."""
+        self._aside, self._totals = self._totals, []
+
+    def validation_step(self, batch: Batch, index: int) -> None:
+        """Add up the losses of the validation set."""
+        self._totals.append(torch.stack([t.double() for t in self._batch_totals(batch)]))
+
+    def on_validation_epoch_end(self) -> None:
+        """The mean over the whole validation set, on all processes the same."""
+        self.validation_loss = self._mean()
+        self._totals = self._aside
+
+    def _batch_totals(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        X, Y, valid = spectra(batch)
+        mask, _ = self.model.separate(X.abs())
+        return self.loss(mask, X, Y, valid)
+
+    def _mean(self) -> float:
+        total, count = self.trainer.strategy.reduce(torch.stack(self._totals).sum(0), reduce_op="sum")
+        return float(total / count)
+
+    def _check_finite(self) -> None:
+        bad = ~torch.stack(self._totals)[:, 0].isfinite()
+        if bad.any():
+            step = int(bad.nonzero()[0]) + 1
+            raise Diverged(
+                f"the training loss is not a finite number any more (epoch {self.current_epoch + 1}, step {step})"
+            )
+
+
+class Record(L.Callback):
+    """What a run leaves in its folder after every epoch: history.csv, TensorBoard's curves, and the best model so far.
+
+    Also stops the run: when the validation loss has not improved for `patience` epochs, or has left all bounds.
+    """
+
+    def __init__(self, run: Backpropagation, folder: Path, patience: int) -> None:
+        self.run, self.folder, self.patience = run, folder, patience
+        self.rows: list[dict[str, float]] = []
+
+    @property
+    def best(self) -> dict[str, float]:
+        """The row with the lowest validation loss."""
+        return min(self.rows, key=lambda row: row["validation_loss"])
+
+    def state_dict(self) -> dict[str, Any]:
+        """Goes into the checkpoint."""
+        return {"rows": self.rows}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Comes from the checkpoint."""
+        self.rows = state_dict["rows"]
+
+    def on_sanity_check_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        """Before the first step: the model as it was initialised is epoch 0."""
+        self._add(trainer, epoch=0, training_loss=math.nan)
+
+    def on_train_epoch_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        """Write the epoch down, keep the model if it is the best, stop if it is time."""
+        self._add(trainer, epoch=trainer.current_epoch + 1, training_loss=self.run.epoch_loss())
+        last, first, best = self.rows[-1]["validation_loss"], self.rows[0]["validation_loss"], self.best
+        if not math.isfinite(last) or last > 10 * abs(first) + 100:
+            raise Diverged(f"the validation loss left all bounds: {last:.4g} after epoch {trainer.current_epoch + 1}")
+        if self.rows[-1]["epoch"] - best["epoch"] >= self.patience:
+            log.info("no improvement for %d epochs", self.patience)
+            trainer.should_stop = True
+
+    def _add(self, trainer: L.Trainer, *, epoch: int, training_loss: float) -> None:
+        row: dict[str, float] = {
+            "epoch": epoch,
+            "step": trainer.global_step,
+            "training_loss": training_loss,
+            "validation_loss": self.run.validation_loss,
+        }
+        improved = not self.rows or row["validation_loss"] < self.best["validation_loss"]
+        self.rows.append(row)
+        if not trainer.is_global_zero:
+            return
+        for logger in trainer.loggers:
+            logger.log_metrics({k: row[k] for k in ("training_loss", "validation_loss")}, step=epoch)
+        if improved:
+            save_model(self.run.model, self.folder)
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(row), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self.rows)
+        write_atomically(self.folder / "history.csv", text.getvalue().encode())
+
+
+class ProgressBar(L.Callback):
+    """One bar over the whole run: epoch, losses, time passed and left; a line per epoch where there is no terminal."""
+
+    def __init__(self, record: Record) -> None:
+        self.record = record
+        columns = [TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn()]
+        self.progress = Progress(*columns)
+
+    def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        """Show the bar from where the run stands."""
+        batches = int(trainer.num_training_batches)
+        self.task = self.progress.add_task("training", total=(trainer.max_epochs or 1) * batches)
+        self.progress.update(self.task, completed=trainer.current_epoch * batches)
+        if self.progress.console.is_terminal and trainer.is_global_zero:
+            self.progress.start()
+
+    def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
+        """One step further."""
+        self.progress.advance(self.task)
+
+    def on_train_epoch_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        """Tell the losses."""
+        row, best = self.record.rows[-1], self.record.best
+        text = (
+            f"epoch {row['epoch']}/{trainer.max_epochs}  training {row['training_loss']:.5f}  "
+            f"validation {row['validation_loss']:.5f}  best {best['validation_loss']:.5f} (epoch {best['epoch']})"
+        )
+        self.progress.update(self.task, description=text)
+        if not self.progress.console.is_terminal:
+            log.info(text)
+
+    def teardown(self, trainer: L.Trainer, module: L.LightningModule, stage: str) -> None:
+        """Leave the terminal as it was."""
+        self.progress.stop()
