@@ -50,14 +50,15 @@ def test_the_subtype_of_another_file_is_kept_where_the_format_can_hold_it():
     assert audio.default_subtype("a.opus", like="PCM_16") == "OPUS"
 
 
-@pytest.mark.parametrize("suffix", [".wav", ".flac", ".ogg", ".opus"])
+@pytest.mark.parametrize("suffix", [".wav", ".flac", ".ogg", ".mp3", ".opus"])
 def test_a_segment_is_that_part_of_the_whole(tmp_path, speech_dir, suffix):
     path = tmp_path / f"a{suffix}"
     audio.write(path, utterance(speech_dir), 16000)
     whole, _ = audio.read(path)
     for start, count in [(0, 1), (1, 5000), (12345, 20000), (whole.shape[1] - 3, 3)]:
         part, _ = audio.read(path, start=start, count=count)
-        torch.testing.assert_close(part, whole[:, start : start + count], rtol=0, atol=1e-6)
+        tolerance = 2e-3 if suffix == ".opus" else 1e-6  # an Opus decoder remembers: see audio._decode
+        torch.testing.assert_close(part, whole[:, start : start + count], rtol=0, atol=tolerance)
 
 
 @pytest.mark.parametrize("rate", [8000, 11025, 44100, 48000])
@@ -72,14 +73,17 @@ def test_a_resampled_segment_is_that_part_of_the_resampled_whole(tmp_path, speec
         torch.testing.assert_close(part, whole[:, start : start + count], rtol=0, atol=2e-6)
 
 
+def tone(rate: int) -> torch.Tensor:
+    """One second of 440 Hz."""
+    return (0.5 * torch.sin(2 * torch.pi * 440 * torch.arange(rate, dtype=torch.float64) / rate)).float()
+
+
 def test_resampling_keeps_a_tone_and_is_said(tmp_path, caplog):
-    t = torch.arange(44100) / 44100
-    audio.write(tmp_path / "tone.wav", 0.5 * torch.sin(2 * torch.pi * 440 * t), 44100, subtype="FLOAT")
+    audio.write(tmp_path / "tone.wav", tone(44100), 44100, subtype="FLOAT")
     with caplog.at_level(logging.INFO, "drnmf"):
         x, _ = audio.read(tmp_path / "tone.wav", sample_rate=16000)
     assert "tone.wav: resampling from 44100 to 16000 Hz" in caplog.text
-    expected = 0.5 * torch.sin(2 * torch.pi * 440 * torch.arange(16000) / 16000)
-    torch.testing.assert_close(x[0, 500:-500], expected[500:-500], rtol=0, atol=1e-4)
+    torch.testing.assert_close(x[0, 500:-500], tone(16000)[500:-500], rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("size", [1, 999, 16000, 10**9])
@@ -112,9 +116,8 @@ def test_a_failed_write_leaves_the_old_file_alone(tmp_path, speech_dir):
     path = tmp_path / "a.wav"
     audio.write(path, utterance(speech_dir), 16000)
     before = path.read_bytes()
-    with pytest.raises(InputError, match="NaN"), audio.Writer(path, 16000, 1) as writer:
-        writer.write(torch.zeros(1, 100))
-        writer.write(torch.full((1, 100), torch.nan))
+    with pytest.raises(InputError, match="NaN"):
+        audio.write(path, torch.cat([torch.zeros(100), torch.tensor([torch.nan])]), 16000)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
 

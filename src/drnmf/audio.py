@@ -92,7 +92,7 @@ def read(
 
 
 def read_blocks(path: Path | str, size: int, *, sample_rate: int | None = None) -> Iterator[Tensor]:
-    """Read a file of any length as blocks (channels, at most size), in bounded memory; `size` counts the file's own samples."""
+    """Read a file of any length in bounded memory: blocks (channels, n), each of `size` samples before resampling."""
     with _open(path) as file:
         resampler = None
         if sample_rate is not None and sample_rate != file.samplerate:
@@ -157,6 +157,7 @@ class Writer:
                 self._temporary, "w", samplerate=rate, channels=channels, format=format_, subtype=subtype
             )
         except (soundfile.LibsndfileError, OSError) as error:
+            self._temporary.unlink(missing_ok=True)
             raise InputError(f"{path}: cannot be written as {subtype} at {rate} Hz: {_reason(error)}") from error
 
     def write(self, x: Tensor) -> None:
@@ -192,7 +193,7 @@ def write(path: Path | str, x: Tensor, rate: int, *, subtype: str | None = None)
 
 
 def default_subtype(path: Path | str, like: str | None = None) -> str:
-    """The encoding to use for a new file: `like` (that of another file) where the format can hold it, else its default."""
+    """The encoding of a new file: `like` (that of another file) where the format can hold it, else the format's own."""
     path = Path(path)
     if path.suffix.lower() == ".opus":
         return "OPUS"
@@ -228,9 +229,13 @@ def _decode(file: soundfile.SoundFile, path: Path | str, start: int, stop: int, 
     if channel is not None and channel >= file.channels:
         raise InputError(f"{path}: has no channel {channel}, only {file.channels}")
     try:
+        run_up = 0
         if file.tell() != start:
-            file.seek(start)
-        samples = file.read(stop - start, dtype="float32", always_2d=True)
+            # An Ogg decoder needs a run-up: libsndfile lands wrongly in a Vorbis stream's last page, and Opus predicts
+            # from what came before (an Opus segment may still differ from the whole file's samples by up to 1e-3).
+            run_up = min(start, file.samplerate) if file.format == "OGG" else 0
+            file.seek(start - run_up)
+        samples = file.read(run_up + stop - start, dtype="float32", always_2d=True)[run_up:]
     except (soundfile.LibsndfileError, OSError) as error:
         raise InputError(f"{path}: cannot be decoded: {_reason(error)}") from error
     if len(samples) < stop - start:

@@ -1,8 +1,4 @@
-"""Step 4 of the paper's training: a separator, a loss and Adam, on Lightning; and the record that a run leaves behind.
-
-A batch is a dictionary of padded waveforms: `noisy` and `clean` (B, samples), and `frames` (B,), how many of the frames
-that `stft.analyse` makes of each row are not padding. Features are computed here, on the training device.
-"""
+"""Step 4 of the paper's training: a separator, a loss and Adam, on Lightning; and what a run leaves behind."""
 
 import csv
 import io
@@ -17,22 +13,14 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from torch import Tensor
 
 from drnmf.checkpoint import save_model, write_atomically
+from drnmf.data.batches import Batch
 from drnmf.errors import Diverged
 from drnmf.losses import Loss
 from drnmf.separator import Separator
-from drnmf.stft import analyse
 
 log = logging.getLogger("drnmf")
 
-Batch = dict[str, Tensor]
 _CHECK_EVERY = 100  # steps between looks at whether the loss is still finite: each look waits for the device
-
-
-def spectra(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-    """Noisy and clean spectra (B, T, F) of a batch, and which frames are not padding (B, T)."""
-    X, Y = analyse(batch["noisy"]), analyse(batch["clean"])
-    valid = torch.arange(X.shape[1], device=X.device) < batch["frames"][:, None]
-    return X, Y, valid
 
 
 class Backpropagation(L.LightningModule):
@@ -81,9 +69,9 @@ class Backpropagation(L.LightningModule):
         self._totals = self._aside
 
     def _batch_totals(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        X, Y, valid = spectra(batch)
+        X, Y = batch.spectra()  # on the training device
         mask, _ = self.model.separate(X.abs())
-        return self.loss(mask, X, Y, valid)
+        return self.loss(mask, X, Y, batch.mask())
 
     def _mean(self) -> float:
         total, count = self.trainer.strategy.reduce(torch.stack(self._totals).sum(0), reduce_op="sum")

@@ -3,6 +3,7 @@
 import json
 import os
 import tempfile
+import textwrap
 from hashlib import sha256
 from importlib import resources
 from pathlib import Path
@@ -29,8 +30,6 @@ def save_model(model: Separator, folder: str | Path) -> None:
     name = type(model).__name__
     if name not in _MODELS:
         raise InputError(f"{name} cannot be saved: it holds the answer to one mixture, not a model")
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     weights = safetensors.torch.save({k: v.detach().contiguous().cpu() for k, v in model.state_dict().items()})
     config = {
         "format": FORMAT,
@@ -39,8 +38,11 @@ def save_model(model: Separator, folder: str | Path) -> None:
         "config": model.config,
         "sha256": _digest(weights),
     }
-    write_atomically(folder / WEIGHTS, weights)
-    write_atomically(folder / CONFIG, (json.dumps(config, indent=2) + "\n").encode())
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        _write(Path(folder), {WEIGHTS: weights, CONFIG: (json.dumps(config, indent=2) + "\n").encode()})
+    except OSError as error:
+        raise InputError(f"{folder}: the model cannot be written there ({error.strerror})") from None
 
 
 def load_model(folder_or_name: str | Path) -> Separator:
@@ -64,7 +66,7 @@ def load_model(folder_or_name: str | Path) -> Separator:
         model.to(dtype=dtypes.pop() if len(dtypes) == 1 else None)
         model.load_state_dict(tensors)
     except (SafetensorError, RuntimeError, TypeError, KeyError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
+        reason = textwrap.shorten(str(error), 160)
         raise InputError(f"{folder}: config and weights do not belong together: {reason}") from None
     return model.eval()
 
@@ -96,7 +98,7 @@ def _read_config(path: Path) -> dict[str, Any]:
         raise InputError(f"{path}: not a drnmf model's configuration")
     if config["format"] > FORMAT:
         raise InputError(f"{path}: written by a newer drnmf (format {config['format']}); upgrade drnmf to read it")
-    if config.get("model") not in _MODELS:
+    if config.get("model") not in list(_MODELS):  # a list: a foreign file's value need not be hashable
         raise InputError(f"{path}: unknown kind of model {config.get('model')!r}; known: {', '.join(sorted(_MODELS))}")
     for key, value in _FRONT_END.items():
         if config.get(key) != value:
@@ -110,12 +112,21 @@ def _digest(weights: bytes) -> str:
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Write under a temporary name in the same folder, then rename."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    _write(path.parent, {path.name: content})
+
+
+def _write(folder: Path, contents: dict[str, bytes]) -> None:
+    """Write all files under temporary names, and rename them only when all are complete."""
+    staged: list[tuple[str, Path]] = []
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+        for name, content in contents.items():
+            handle, temporary = tempfile.mkstemp(dir=folder, prefix=f".{name}.")
+            staged.append((temporary, folder / name))
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+            os.chmod(temporary, 0o644)
+        for temporary, path in staged:
+            os.replace(temporary, path)
+    finally:
+        for temporary, _ in staged:
+            Path(temporary).unlink(missing_ok=True)

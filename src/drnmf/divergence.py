@@ -32,6 +32,8 @@ def beta_divergence(V: Tensor, V_hat: Tensor, beta: float) -> Tensor:
     """
     if V.shape != V_hat.shape:
         raise InputError(f"shapes differ: data {tuple(V.shape)}, model {tuple(V_hat.shape)}")
+    if not ((V >= 0).all() and (V_hat >= 0).all()):
+        raise InputError("a beta-divergence compares nonnegative numbers, these hold negative ones or NaN")
     V_hat = V_hat.clamp_min(FLOOR)
     if beta == 2:
         return euclidean(V, V_hat)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from drnmf.errors import InputError
+from drnmf.nmf import check_dictionary
 
 
 def ista_step(h: Tensor, x: Tensor, W: Tensor, *, alpha: Tensor | float, sparsity: Tensor | float) -> Tensor:
@@ -34,7 +35,7 @@ def ista(
 
     `alpha` defaults to the Lipschitz constant, `h0` to zeros.
     """
-    alpha = _checked_alpha(x, W, n_iter, alpha)
+    alpha = _checked_alpha(x, W, n_iter, alpha, sparsity, h0)
     h = x.new_zeros(*x.shape[:-1], W.shape[1]) if h0 is None else h0
     for _ in range(n_iter):
         h = ista_step(h, x, W, alpha=alpha, sparsity=sparsity)
@@ -54,7 +55,7 @@ def warm_start_ista(
 
     `alpha` defaults to the Lipschitz constant, `h0` (..., N) to zeros.
     """
-    alpha = _checked_alpha(x, W, n_iter, alpha)
+    alpha = _checked_alpha(x, W, n_iter, alpha, sparsity, h0)
     if x.ndim < 2:
         raise InputError(f"warm_start_ista needs frames (..., T, F), got shape {tuple(x.shape)}")
     h = x.new_zeros(*x.shape[:-2], W.shape[1]) if h0 is None else h0
@@ -76,7 +77,7 @@ def fista(
     h0: Tensor | None = None,
 ) -> Tensor:
     """ISTA with Nesterov's momentum (Beck and Teboulle, 2009): the same optimum, at a rate of 1/n^2 instead of 1/n."""
-    alpha = _checked_alpha(x, W, n_iter, alpha)
+    alpha = _checked_alpha(x, W, n_iter, alpha, sparsity, h0)
     h = x.new_zeros(*x.shape[:-1], W.shape[1]) if h0 is None else h0
     z, momentum = h, 1.0
     for _ in range(n_iter):
@@ -118,8 +119,7 @@ def unfolded_ista(
 
 def lipschitz(W: Tensor) -> float:
     """||W||_2^2, the largest eigenvalue of W^T W: the Lipschitz constant of the gradient of 0.5 ||x - W h||^2."""
-    if W.ndim != 2 or 0 in W.shape:
-        raise InputError(f"a dictionary has shape (F, N) with at least one atom, got {tuple(W.shape)}")
+    check_dictionary(W, signed=True)
     W = W.detach().double()
     gram = W.mT @ W if W.shape[1] <= W.shape[0] else W @ W.mT  # the same non-zero eigenvalues, from the smaller one
     return float(torch.linalg.eigvalsh(gram)[-1])
@@ -146,14 +146,16 @@ def step_bounds(W: Tensor) -> StepBounds:
     return StepBounds(float(gram.sum(1).norm()) / math.sqrt(N), upper, 2 * upper**2)
 
 
-def warn_if_unstable(alpha: float, L: float) -> None:
-    """Warn when steps of 1 / alpha cannot be stable for a gradient with Lipschitz constant L."""
+def check_alpha(alpha: float, L: float) -> None:
+    """Refuse an alpha that is not positive; warn of one that cannot be stable for a Lipschitz constant L."""
+    if not alpha > 0:
+        raise InputError(f"alpha must be positive, got {alpha}")
     if alpha <= L / 2:
         message = f"alpha = {alpha:.4g} oscillates: a stable step needs alpha > {L / 2:.4g}, descent {L:.4g}"
         warnings.warn(message, RuntimeWarning, stacklevel=4)
 
 
-def _checked_alpha(x: Tensor, W: Tensor, n_iter: int, alpha: float | None) -> float:
+def _checked_alpha(x: Tensor, W: Tensor, n_iter: int, alpha: float | None, sparsity: float, h0: Tensor | None) -> float:
     """Refuse what does not fit; return alpha, by default the Lipschitz constant."""
     L = lipschitz(W)
     if x.ndim == 0 or x.shape[-1] != W.shape[0]:
@@ -164,9 +166,14 @@ def _checked_alpha(x: Tensor, W: Tensor, n_iter: int, alpha: float | None) -> fl
         raise InputError("frames hold NaN or infinite values")
     if n_iter < 0:
         raise InputError(f"n_iter must not be negative, got {n_iter}")
+    if not sparsity >= 0:
+        raise InputError(f"sparsity must not be negative, got {sparsity}")
+    if h0 is not None and (h0.shape[-1:] != W.shape[1:] or h0.dtype != W.dtype or h0.device != W.device):
+        raise InputError(
+            f"h0 is {h0.dtype} on {h0.device} of shape {tuple(h0.shape)}, "
+            f"the dictionary {W.dtype} on {W.device} with {W.shape[1]} atoms"
+        )
     if alpha is None:
         return L
-    if not alpha > 0:
-        raise InputError(f"alpha must be positive, got {alpha}")
-    warn_if_unstable(alpha, L)
+    check_alpha(alpha, L)
     return alpha

@@ -1,27 +1,22 @@
 """How close an estimate is to its reference: SDR (BSS Eval), SI-SDR, SNR, PESQ and STOI. Higher is better.
 
-The first three split the estimate into a part that counts as the target and the rest, and give the ratio of
-their energies,
-
-    10 log10(||target||^2 / ||residual||^2)    in dB,
-
-and differ only in what may count as target:
+The first three split the estimate into a target and a residual, and give 10 log10(||target||^2 / ||residual||^2) in
+dB. They differ only in what may count as target:
 
     SNR      the reference itself
     SI-SDR   the reference times the best gain: the estimate's projection onto the reference
     SDR      the reference through the best filter of 512 taps: the projection onto its 512 delayed copies
 
-SDR is that of BSS Eval version 3 (`bss_eval_sources`). There the target is the projection onto the delayed
-copies of the *one* reference, and interference and artefacts together are all the rest, so the SDR does not
-depend on the other sources. The filter h solves the normal equations G h = d, where G is the symmetric Toeplitz
-matrix of the reference's autocorrelation and d the correlation of the estimate with the reference, both computed
-by FFT. The residual is then formed explicitly, so a good estimate loses no digits to a difference of two nearly
-equal energies.
+SDR is that of BSS Eval version 3 (`bss_eval_sources`): its target is the projection onto the delayed copies of the
+*one* reference, interference and artefacts together are all the rest, and so it does not depend on other sources.
+The filter h solves the normal equations G h = d, where G is the symmetric Toeplitz matrix of the reference's
+autocorrelation and d the correlation of the estimate with the reference, both computed by FFT. The residual is then
+formed explicitly: a good estimate loses no digits to a difference of nearly equal energies.
 
-All three are computed in float64 over the last dimension, batched over the others, and differentiable. Ratios
-are kept within +-120 dB: EPS times the total energy joins the residual, and EPS times that joins the target.
-This changes no value below 90 dB by 0.01 dB, does not depend on the signals' scale, and keeps value and gradient
-finite for a perfect and for a silent estimate alike.
+All three are computed in float64 over the last dimension, batched over the others, and differentiable. Ratios are
+kept within +-120 dB: EPS times the total energy joins the residual, and EPS times that joins the target. This changes
+no value below 90 dB by 0.01 dB, does not depend on the signals' scale, and keeps value and gradient finite for a
+perfect and for a silent estimate alike.
 
 PESQ (ITU-T P.862.2, wide-band) and STOI come from the optional packages pesq and pystoi.
 """
@@ -34,11 +29,13 @@ import warnings
 from types import ModuleType
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from drnmf.errors import InputError
 
+FloatArray = npt.NDArray[np.floating]
 EPS = 1e-12
 _TINY = 1e-20  # an energy far below one sample of 24-bit rounding noise: only digital silence feels it
 
@@ -47,6 +44,10 @@ import sys, numpy, pesq
 reference, estimate = numpy.frombuffer(sys.stdin.buffer.read()).reshape(2, -1)
 print(pesq.pesq(16000, reference, estimate, "wb"))
 """
+
+
+class ScoreWarning(UserWarning):
+    """What the reader of a score should know: why it is nan, or what was done to the signals first."""
 
 
 def sdr(estimate: Tensor, reference: Tensor, *, filter_length: int = 512) -> Tensor:
@@ -61,7 +62,7 @@ def si_sdr(estimate: Tensor, reference: Tensor) -> Tensor:
     It serves as a loss too, so only shapes are checked: silence on either side gives -120 dB and a zero gradient,
     NaN gives NaN.
     """
-    _check_shapes(estimate, reference)
+    check_pair(estimate, reference, values=False)
     e, r = estimate.double(), reference.double()
     gain = (e * r).sum(-1, keepdim=True) / (r.square().sum(-1, keepdim=True) + _TINY)
     return ratio_db(gain * r, e - gain * r)
@@ -78,8 +79,7 @@ def pesq(estimate: Tensor, reference: Tensor, sample_rate: int = 16000) -> float
     package = _optional_package("pesq", "PESQ")
     if sample_rate != 16000:
         raise InputError(f"wide-band PESQ is defined at 16000 Hz, not {sample_rate} Hz: resample both signals first")
-    check_pair(estimate, reference, one_signal=True)
-    e, r = (x.detach().double().cpu().numpy() for x in (estimate, reference))
+    e, r = _as_arrays(estimate, reference)
     if r.size <= 20 * sample_rate:
         try:
             return float(package.pesq(sample_rate, r, e, "wb"))
@@ -99,8 +99,7 @@ def pesq(estimate: Tensor, reference: Tensor, sample_rate: int = 16000) -> float
 def stoi(estimate: Tensor, reference: Tensor, sample_rate: int = 16000) -> float:
     """Short-time objective intelligibility, up to 1, of one signal (samples,); nan like `pesq`."""
     package = _optional_package("pystoi", "STOI")
-    check_pair(estimate, reference, one_signal=True)
-    e, r = (x.detach().double().cpu().numpy() for x in (estimate, reference))
+    e, r = _as_arrays(estimate, reference)
     try:
         with warnings.catch_warnings():
             # pystoi warns and answers 1e-5, which would pass for a score
@@ -115,7 +114,7 @@ def decompose(estimate: Tensor, reference: Tensor, filter_length: int) -> tuple[
 
     Both are (..., samples + filter_length - 1) in float64. A silent reference gives a silent target.
     """
-    _check_shapes(estimate, reference)
+    check_pair(estimate, reference, values=False)
     if filter_length < 1:
         raise InputError(f"filter_length must be at least 1, got {filter_length}")
     e, r = estimate.double(), reference.double()
@@ -140,26 +139,27 @@ def ratio_db(target: Tensor, residual: Tensor) -> Tensor:
     return 10 * torch.log10((T + EPS * floored) / floored)
 
 
-def check_pair(estimate: Tensor, reference: Tensor, *, one_signal: bool = False) -> None:
-    """Raise InputError unless both have one shape, hold finite floats, and no signal in them is silent."""
-    _check_shapes(estimate, reference)
-    if one_signal and estimate.ndim != 1:
-        raise InputError(f"one signal (samples,) at a time, got shape {tuple(estimate.shape)}")
-    for name, x in (("estimate", estimate), ("reference", reference)):
-        if not x.isfinite().all():
-            raise InputError(f"the {name} contains NaN or infinity")
-        if not x.any(-1).all():
-            raise InputError(f"the {name} is silent (all zeros), so the score is not defined")
-
-
-def _check_shapes(estimate: Tensor, reference: Tensor) -> None:
+def check_pair(estimate: Tensor, reference: Tensor, *, name: str = "estimate", values: bool = True) -> None:
+    """Raise InputError unless both are floats of one shape and (`values`) finite, and no signal in them is silent."""
     if estimate.shape != reference.shape:
-        shapes = f"{tuple(estimate.shape)} and the reference {tuple(reference.shape)}"
-        raise InputError(f"the estimate has shape {shapes}: they must be equal")
+        shapes = f"{tuple(estimate.shape)}, the reference {tuple(reference.shape)}"
+        raise InputError(f"the {name} has shape {shapes}: they must be equal")
     if estimate.ndim == 0 or estimate.numel() == 0:
         raise InputError(f"nothing to score: the signals have shape {tuple(estimate.shape)}")
     if not (estimate.is_floating_point() and reference.is_floating_point()):
         raise InputError(f"signals must be floats, got {estimate.dtype} and {reference.dtype}")
+    for which, x in ((name, estimate), ("reference", reference)) if values else ():
+        if not x.isfinite().all():
+            raise InputError(f"the {which} contains NaN or infinity")
+        if not x.any(-1).all():
+            raise InputError(f"the {which} is silent (all zeros), so its score is not defined")
+
+
+def _as_arrays(estimate: Tensor, reference: Tensor) -> tuple[FloatArray, FloatArray]:
+    check_pair(estimate, reference)
+    if estimate.ndim != 1:
+        raise InputError(f"PESQ and STOI take one signal (samples,) at a time, got shape {tuple(estimate.shape)}")
+    return estimate.detach().double().cpu().numpy(), reference.detach().double().cpu().numpy()
 
 
 def _optional_package(name: str, metric: str) -> ModuleType:
@@ -170,5 +170,5 @@ def _optional_package(name: str, metric: str) -> ModuleType:
 
 
 def _no_score(metric: str, reason: str) -> float:
-    warnings.warn(f"{metric} not scored: {reason}", stacklevel=3)
+    warnings.warn(f"{metric} not scored: {reason}", ScoreWarning, stacklevel=3)
     return math.nan

@@ -99,13 +99,16 @@ def infer_activations(
     Starts from H = W^T V unless `init` is given: deterministic, and every frame is independent of the others.
     """
     _check(V, W, sparsity)
-    H = W.mT @ V if init is None else init.clone()
-    if H.shape != (W.shape[1], V.shape[1]):
-        raise InputError(f"initial activations have shape {tuple(H.shape)}, expected {(W.shape[1], V.shape[1])}")
+    if n_iter < 0:
+        raise InputError(f"n_iter must not be negative, got {n_iter}")
+    H = W.mT @ V if init is None else init
+    _check_activations(V, W, H)
+    chunks = []
     for v, h in _chunks(V, H, chunk):
         for _ in range(n_iter):
-            h *= _activation_factor(v, W, h, beta, sparsity)
-    return H
+            h = h * _activation_factor(v, W, h, beta, sparsity)  # not in place: differentiable
+        chunks.append(h)
+    return torch.cat(chunks, 1)
 
 
 @dataclass(frozen=True)
@@ -155,6 +158,18 @@ def train_dictionaries(
     return Dictionaries(both.W, rank_per_source, speech.cost, both.cost)
 
 
+def check_dictionary(W: Tensor, *, signed: bool = False) -> None:
+    """Refuse what cannot be a dictionary (F, N); only a `signed` one may hold negative values."""
+    if W.ndim != 2 or 0 in W.shape or not W.is_floating_point():
+        raise InputError(f"a dictionary is a float array (F, N), F > 0, N > 0, got {W.dtype} of shape {tuple(W.shape)}")
+    if not torch.isfinite(W).all():
+        raise InputError("the dictionary holds NaN or infinite values")
+    if not signed and (W < 0).any():
+        raise InputError("the dictionary holds negative values: its atoms are magnitude spectra")
+    if not W.any(0).all():
+        raise InputError("a column of the dictionary is zero: every atom needs a positive value")
+
+
 def unit_norm(W: Tensor) -> Tensor:
     """W with its columns scaled to unit norm."""
     norm: Tensor = W.norm(dim=-2, keepdim=True)
@@ -170,12 +185,11 @@ def _activation_factor(v: Tensor, W: Tensor, h: Tensor, beta: float, sparsity: f
     """What h is multiplied with: (W^T (v Wh^(beta-2)) / (W^T Wh^(beta-1) + sparsity))^gamma."""
     gain, model = _weighted(v, W @ h, beta)
     ratio = (W.mT @ gain) / (W.mT @ model + sparsity).clamp_min(FLOOR)
+    if 1 <= beta <= 2:
+        return ratio
     # gamma, 1 for 1 <= beta <= 2, makes the update minimise a majoriser (Fevotte and Idier, 2011): no cost rises
-    if beta < 1:
-        return ratio ** (1 / (2 - beta))
-    if beta > 2:
-        return ratio ** (1 / (beta - 1))
-    return ratio
+    gamma = 1 / (2 - beta) if beta < 1 else 1 / (beta - 1)
+    return ratio.clamp_min(FLOOR) ** gamma  # floor: at silence the ratio is 0, where a root has no finite gradient
 
 
 def _weighted(v: Tensor, model: Tensor, beta: float) -> tuple[Tensor, Tensor]:
@@ -207,9 +221,9 @@ def _updated_dictionary(W: Tensor, n_fixed: int, numerator: Tensor, denominator:
     """W with its free columns multiplied by (numerator / denominator)^exponent and brought to unit norm."""
     free = W[:, n_fixed:]
     updated = free * (numerator / denominator.clamp_min(FLOOR)) ** exponent
-    norm = updated.norm(dim=0)
+    peak = updated.amax(0)  # divided out first: the squares of an atom close to zero would underflow
     # an atom that is never active has no gradient, and would become 0 / 0: it stays as it is
-    return torch.cat([W[:, :n_fixed], torch.where(norm > 0, updated / norm, free)], 1)
+    return torch.cat([W[:, :n_fixed], torch.where(peak > 0, unit_norm(updated / peak), free)], 1)
 
 
 def _divergence(V: Tensor, W: Tensor, H: Tensor, beta: float, chunk: int) -> float:
@@ -230,11 +244,13 @@ def _start(
     generator: torch.Generator | None,
 ) -> tuple[Tensor, Tensor, int]:
     """Checked initial W (unit norm, fixed columns first) and H, and the number of fixed columns."""
+    if V.ndim != 2 or 0 in V.shape or not V.is_floating_point():
+        raise InputError(f"data must be a float array (F, T), F > 0, T > 0, got {V.dtype} of shape {tuple(V.shape)}")
+    if fixed is not None:
+        _check(V, fixed, sparsity)
     n_fixed = 0 if fixed is None else fixed.shape[1]
     if rank < 1 or rank < n_fixed:
         raise InputError(f"rank must be at least 1 and count the {n_fixed} fixed columns, got {rank}")
-    if V.ndim != 2 or 0 in V.shape:
-        raise InputError(f"data must be (F, T) with at least one bin and one frame, got shape {tuple(V.shape)}")
     F, T = V.shape
     if init is None:
         source = None if generator is None else generator.device
@@ -242,31 +258,40 @@ def _start(
         W, H = (r.to(V.device) for r in random)
     else:
         W, H = init
-    if H.shape != (rank, T) or W.shape != (F, rank):
-        raise InputError(f"init has shapes {tuple(W.shape)}, {tuple(H.shape)}, expected {(F, rank)}, {(rank, T)}")
+    if W.shape != (F, rank):
+        raise InputError(f"the initial dictionary has shape {tuple(W.shape)}, expected {(F, rank)}")
+    W = W if fixed is None else torch.cat([fixed, W[:, n_fixed:]], 1)
     _check(V, W, sparsity)
+    _check_activations(V, W, H)
     norm = W.norm(dim=0)
-    if not (norm > 0).all():
-        raise InputError("a column of the initial dictionary is zero: every atom needs a positive value")
-    W, H = W / norm, H * norm[:, None]
-    if fixed is not None:
-        _check(V, fixed, sparsity)
-        norm = fixed.norm(dim=0)
-        unit = (norm - 1).abs() < 1e-6  # left exactly as they came
-        W = torch.cat([torch.where(unit, fixed, fixed / norm), W[:, n_fixed:]], 1)
-    return W, H, n_fixed
+    norm[:n_fixed][(norm[:n_fixed] - 1).abs() < 1e-6] = 1  # fixed columns of unit norm stay exactly as they came
+    return W / norm, H * norm[:, None], n_fixed
 
 
 def _check(V: Tensor, W: Tensor, sparsity: float) -> None:
     """Refuse data and dictionaries that do not fit each other or are not nonnegative numbers."""
-    if V.ndim != 2 or W.ndim != 2 or V.shape[0] != W.shape[0] or 0 in W.shape:
-        raise InputError(f"data {tuple(V.shape)} and dictionary {tuple(W.shape)} must be (F, T) and (F, N), N > 0")
-    if V.dtype != W.dtype or V.device != W.device or not V.is_floating_point():
+    if V.ndim != 2 or W.ndim != 2 or V.shape[0] != W.shape[0]:
+        raise InputError(f"data {tuple(V.shape)} and dictionary {tuple(W.shape)} must be (F, T) and (F, N)")
+    if V.dtype != W.dtype or V.device != W.device:
         raise InputError(f"data are {V.dtype} on {V.device}, the dictionary is {W.dtype} on {W.device}")
-    for name, values in (("data", V), ("dictionary", W)):
-        if not torch.isfinite(values).all():
-            raise InputError(f"{name} hold NaN or infinite values")
-        if values.numel() and values.min() < 0:
-            raise InputError(f"{name} hold negative values: NMF needs magnitudes")
+    check_dictionary(W)
+    _check_nonnegative("data", V)
     if not sparsity >= 0:
         raise InputError(f"sparsity must not be negative, got {sparsity}")
+
+
+def _check_activations(V: Tensor, W: Tensor, H: Tensor) -> None:
+    expected = (W.shape[1], V.shape[1])
+    if H.shape != expected or H.dtype != V.dtype or H.device != V.device:
+        raise InputError(
+            f"initial activations are {H.dtype} on {H.device} of shape {tuple(H.shape)}, "
+            f"expected {V.dtype} on {V.device} of shape {expected}"
+        )
+    _check_nonnegative("initial activations", H)
+
+
+def _check_nonnegative(name: str, values: Tensor) -> None:
+    if not torch.isfinite(values).all():
+        raise InputError(f"the {name} hold NaN or infinite values")
+    if (values < 0).any():
+        raise InputError(f"the {name} hold negative values: NMF needs magnitudes")

@@ -5,10 +5,11 @@
     [model]           step 3: kind, and that model's options    ModelSettings
     [training]        step 4: backpropagation                   TrainingSettings
 
-Defaults are the paper's. Paths in a file are relative to that file.
+Defaults are the paper's. Paths in a file are relative to that file and may name environment variables ($NAME).
 """
 
 import json
+import os
 import tomllib
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -148,8 +149,8 @@ class Recipe:
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise InputError(f"{path}: not a TOML file: {error}") from None
         recipe = cls.from_tables(tables, str(path))
-        paths = {key: getattr(recipe.data, key) for key in _PATHS}
-        absolute: dict[str, Any] = {key: str((path.parent / value).resolve()) for key, value in paths.items() if value}
+        given = {key: value for key in _PATHS if (value := getattr(recipe.data, key))}
+        absolute: dict[str, Any] = {key: _resolve(value, path) for key, value in given.items()}
         return replace(recipe, data=replace(recipe.data, **absolute))
 
     def to_toml(self) -> str:
@@ -168,6 +169,13 @@ class Recipe:
             lines += [f"{key} = {json.dumps(value)}" for key, value in table.items() if value is not None]
             lines.append("")
         return "\n".join(lines)
+
+
+def _resolve(value: str, recipe: Path) -> str:
+    expanded = os.path.expandvars(value)
+    if "$" in expanded:
+        raise InputError(f"{recipe}: {value} names an environment variable that is not set; export it")
+    return str((recipe.parent / expanded).resolve())
 
 
 def _section(settings: type, table: dict[str, Any], section: str) -> Any:

@@ -22,6 +22,7 @@ and the rest are large products over many frames and all sequences, here summed 
 Only the activations h^(k)_t are kept from forward to backward; g lives for one block of frames.
 """
 
+from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple, cast
 
 import torch
@@ -72,15 +73,16 @@ def _run(x_BTF: Tensor, h0_BN: Tensor, W_KFN: Tensor, alpha_KN: Tensor, sparsity
 class _Scan(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, h0: Tensor, W: Tensor, alpha: Tensor, sparsity: Tensor, *options: bool) -> Tensor:
-        h_BTN, H_KTBN = _forward(x, h0, W, alpha, sparsity, *options, keep=True)
-        ctx.save_for_backward(x, W, alpha, H_KTBN)
+        h_BTN, blocks = _forward(x, h0, W, alpha, sparsity, *options, keep=True)
+        ctx.save_for_backward(x, W, alpha, *blocks)
         ctx.options = options
         return h_BTN
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, dh_BTN: Tensor) -> tuple[Tensor | None, ...]:
-        gradients = _backward(dh_BTN, *ctx.saved_tensors, *ctx.options, needs=ctx.needs_input_grad)
+        x_BTF, W_KFN, alpha_KN, *blocks = ctx.saved_tensors
+        gradients = _backward(dh_BTN, x_BTF, W_KFN, alpha_KN, blocks, *ctx.options, needs=ctx.needs_input_grad)
         return *gradients, None, None
 
 
@@ -102,6 +104,11 @@ def _layers(W_KFN: Tensor, alpha_KN: Tensor, residual_first_layer: bool, gram: b
     return layers
 
 
+def _frames_by_block(x_BTF: Tensor) -> Iterator[tuple[int, Tensor]]:
+    """The first frame of every block, and its frames x (C, B, F), always in the same memory."""
+    B, T, F = x_BTF.shape
+    size = min(T, max(1, ROWS // max(B, 1)))
+
 def _forward(
     x_BTF: Tensor,
     h0_BN: Tensor,
@@ -112,23 +119,28 @@ def _forward(
     gram: bool,
     *,
     keep: bool,
-) -> tuple[Tensor, Tensor]:
-    """h (B, T, N), and the activations H (K, 1 + T, B, N) of all layers; H[-1, 0] is h0, the other H[k, 0] are unused."""
-    (B, T, _), (K, _, N) = x_BTF.shape, W_KFN.shape
+) -> tuple[Tensor, list[Tensor]]:
+    """h (B, T, N), and the activations H (K, 1 + C, B, N) of all layers; H[-1, 0] is h0, the other H[k, 0] are unused."""
+    (B, T, F), (K, _, N) = x_BTF.shape, W_KFN.shape
     layers = _layers(W_KFN, alpha_KN, residual_first_layer, gram)
     thresholds = (sparsity_KN / alpha_KN).unbind()
-    size = max(1, ROWS // max(B, 1))
+    size = min(T, max(1, ROWS // max(B, 1)))
     h_BTN = x_BTF.new_empty(B, T, N)
-    H_KTBN = x_BTF.new_empty(K, 1 + (T if keep else min(size, T)), B, N)
-    H_KTBN[-1, 0] = h0_BN
-    for t in range(0, T, size):
-        x_TBF = x_BTF[:, t : t + size].transpose(0, 1).contiguous()
-        H = H_KTBN[:, t if keep else 0 :][:, : 1 + len(x_TBF)]
-        _forward_block(x_TBF, H, layers, thresholds)
-        h_BTN[:, t : t + size] = H[-1, 1:].transpose(0, 1)
-        if not keep:
-            H[-1, 0] = H[-1, -1]
-    return h_BTN, H_KTBN
+    x_CBF = x_BTF.new_empty(size, B, F)
+    H = x_BTF.new_empty(K, 1 + size, B, N)
+    s = h0_BN
+    blocks = []
+    for t in range(0, T, size or 1):
+        C = min(size, T - t)
+        x = x_CBF[:C].copy_(x_BTF[:, t : t + C].transpose(0, 1))
+        H = x_BTF.new_empty(K, 1 + C, B, N) if keep else H[:, : 1 + C]
+        H[-1, 0] = s
+        _forward_block(x, H, layers, thresholds)
+        s = H[-1, -1]
+        h_BTN[:, t : t + C] = H[-1, 1:].transpose(0, 1)
+        if keep:
+            blocks.append(H)
+    return h_BTN, blocks
 
 
 def _forward_block(x_TBF: Tensor, H_KTBN: Tensor, layers: list[_Layer], thresholds: tuple[Tensor, ...]) -> None:
@@ -155,55 +167,61 @@ def _backward(
     x_BTF: Tensor,
     W_KFN: Tensor,
     alpha_KN: Tensor,
-    H_KTBN: Tensor,
+    blocks: list[Tensor],
     residual_first_layer: bool,
     gram: bool,
     *,
     needs: tuple[bool, ...],
-) -> list[Tensor | None]:
-    """Gradients of x, h0, W, alpha and sparsity; None where not needed."""
+) -> tuple[Tensor | None, ...]:
+    """The gradients of x, h0, W, alpha and sparsity, None where not needed."""
     needs_x, _, needs_W, needs_alpha, needs_sparsity, *_ = needs
     (B, T, F), (K, _, N) = x_BTF.shape, W_KFN.shape
     layers = _layers(W_KFN, alpha_KN, residual_first_layer, gram)
-    size = max(1, ROWS // max(B, 1))
-    G_KTBN = H_KTBN.new_zeros(K, 1 + min(size, T), B, N)
+    size = min(T, max(1, ROWS // max(B, 1)))
+    G_KTBN = W_KFN.new_zeros(K, 1 + size, B, N)  # G[-1, 0] is the gradient of the state before the block
+    mask_KTBN = W_KFN.new_empty(K, size, B, N)
     Q_KTBF = x_BTF.new_empty(0 if gram else K, min(size, T), B, F)
-    dx_BTF = torch.zeros_like(x_BTF)
+    x_CBF = x_BTF.new_empty(size, B, F)
+    dx_BTF = torch.empty_like(x_BTF) if needs_x else None
     dW_KFN, dA_KNN = torch.zeros_like(W_KFN), W_KFN.new_zeros(K, N, N)
     dalpha_KN, dsparsity_KN = torch.zeros_like(alpha_KN), torch.zeros_like(alpha_KN)
-    for t in reversed(range(0, T, size)):
-        x_RF = x_BTF[:, t : t + size].transpose(0, 1).flatten(0, 1)
-        n = min(size, T - t)
-        H = H_KTBN[:, t : t + n + 1]
+    end = T
+    for H in reversed(blocks):
+        n = H.shape[1] - 1
+        t = end - n
+        end = t
+        x_RF = x_CBF[:n].copy_(x_BTF[:, t : t + n].transpose(0, 1)).flatten(0, 1)
         G = G_KTBN[:, : n + 1]
-        G[-1, -1] = G_KTBN[-1, 0]
-        Q = Q_KTBF[:, :n]
-        _backward_block(dh_BTN[:, t : t + n].transpose(0, 1), H, G, Q, layers)
+        G[-1, -1] = G[-1, 0]
+        _backward_block(dh_BTN[:, t : t + n].transpose(0, 1), torch.sign(H[:, 1:], out=mask_KTBN[:, :n]), G, Q_KTBF, layers)
+        dx_RF = torch.zeros_like(x_RF) if needs_x else None
         for k, layer in enumerate(layers):
             g, h = G[k, 1:].flatten(0, 1), H[k, 1:].flatten(0, 1)
             s = (H[k - 1, 1:] if k else H[-1, :-1]).flatten(0, 1)
+            q = Q_KTBF[k, :n].flatten(0, 1) if layer.residual and not gram else None
+            if needs_x:
+                dx_RF = dx_RF.addmm_(g, layer.scaled_FN.mT) if q is None else dx_RF.add_(q)
+            if needs_W and q is None:
+                dW_KFN[k].addmm_(x_RF.mT, g)
+                if layer.residual:
+                    dA_KNN[k].addmm_(s.mT, g)
+            elif needs_W:
+                e = torch.addmm(x_RF, s, layer.W_FN.mT, alpha=-1)
+                dW_KFN[k] += e.mT @ g - (q.mT @ s) * alpha_KN[k]
             if needs_alpha:
                 dalpha_KN[k] -= (h - s).mul_(g).sum(0)
             if needs_sparsity:
                 dsparsity_KN[k] -= g.sum(0)
-            if needs_W:
-                if layer.A_NN is not None:
-                    dW_KFN[k].addmm_(x_RF.mT, g)
-                    dA_KNN[k].addmm_(s.mT, g)
-                elif layer.residual:
-                    e = torch.addmm(x_RF, s, layer.W_FN.mT, alpha=-1)
-                    dW_KFN[k] += e.mT @ g
-                    dA_KNN[k] += 0
-                else:
-                    dW_KFN[k].addmm_(x_RF.mT, g)
+        if needs_x:
+            dx_BTF[:, t : t + n] = dx_RF.view(n, B, F).transpose(0, 1)
     dW_KFN /= alpha_KN[:, None]
-    dA_KNN /= alpha_KN[:, None]
-    dW_KFN -= W_KFN @ (dA_KNN + dA_KNN.mT)
-    return [None, G_KTBN[-1,0].clone(), dW_KFN, dalpha_KN / alpha_KN, dsparsity_KN / alpha_KN]
+    if gram:
+        dA_KNN /= alpha_KN[:, None]
+        dW_KFN -= W_KFN @ (dA_KNN + dA_KNN.mT)
+    return dx_BTF, G_KTBN[-1, 0].clone(), dW_KFN, dalpha_KN / alpha_KN, dsparsity_KN / alpha_KN
 
 
-def _backward_block(dh_TBN: Tensor, H_KTBN: Tensor, G_KTBN: Tensor, Q_KTBF: Tensor, layers: list[_Layer]) -> None:
-    mask_KTBN = H_KTBN[:, 1:].sign()
+def _backward_block(dh_TBN: Tensor, mask_KTBN: Tensor, G_KTBN: Tensor, Q_KTBF: Tensor, layers: list[_Layer]) -> None:
     masks = [m.unbind() for m in mask_KTBN]
     Gs = [m.unbind() for m in G_KTBN]
     for t, dh in reversed(list(enumerate(dh_TBN))):
@@ -214,3 +232,8 @@ def _backward_block(dh_TBN: Tensor, H_KTBN: Tensor, G_KTBN: Tensor, Q_KTBF: Tens
             A = layers[k].A_NN
             if A is not None:
                 torch.mm(g, A.mT, out=ds)
+            elif layers[k].residual:
+                q = torch.mm(g, layers[k].scaled_FN.mT, out=Q_KTBF[k, t])
+                torch.addmm(g, q, layers[k].W_FN, alpha=-1, out=ds)
+            else:
+                ds.copy_(g)

@@ -16,8 +16,11 @@ class Separator(nn.Module):
 
     `mask, state = model(magnitude, state)` takes (batch, frames, F) and returns a mask of that shape with values in
     [0, 1]; passing the state on continues the sequence, `None` starts one. A subclass keeps in `config` the keyword
-    arguments that make it anew, and implements `separate`.
+    arguments that make it anew, in `state_shapes` the shape of each tensor of its state after the batch dimension, and
+    implements `separate`.
     """
+
+    state_shapes: tuple[tuple[int, ...], ...] = ()
 
     def __init__(self, n_features: int, **config: Any) -> None:
         super().__init__()
@@ -45,9 +48,13 @@ class Separator(nn.Module):
             raise InputError("magnitudes hold NaN or infinite values")
         if (magnitude < 0).any():
             raise InputError("magnitudes hold negative values: pass stft(x).abs()")
-        if state is not None and any(s.shape[0] != magnitude.shape[0] for s in state):
-            sizes = sorted({s.shape[0] for s in state})
-            raise InputError(f"the state belongs to a batch of {sizes}, the magnitudes to one of {magnitude.shape[0]}")
+        if state is not None:
+            expected = [(len(magnitude), *shape) for shape in self.state_shapes]
+            given = [tuple(s.shape) for s in state]
+            if given != expected:
+                raise InputError(f"the state has shapes {given}, this model and these magnitudes need {expected}")
+            if any(s.is_floating_point() and (s.dtype, s.device) != (weight.dtype, weight.device) for s in state):
+                raise InputError(f"the state is not {weight.dtype} on {weight.device} as the model is")
 
 
 def ratio_mask(speech: Tensor, noise: Tensor, *, floor: float = 1e-5) -> Tensor:

@@ -26,9 +26,9 @@ def n_frames(length: int) -> int:
 
 def stft(x: Tensor) -> Tensor:
     """Analyse real signals (..., samples) into complex spectra (..., frames, 257)."""
-    if not x.is_floating_point():
-        raise InputError(f"stft needs float samples in [-1, 1], got {x.dtype}; divide integers by their full scale")
-    if x.ndim == 0 or x.shape[-1] == 0:
+    if x.dtype not in (torch.float32, torch.float64):
+        raise InputError(f"stft needs float32 or float64 samples in [-1, 1], got {x.dtype}; divide integers by 2^15")
+    if x.ndim == 0 or x.numel() == 0:
         raise InputError(f"stft needs at least one sample, got a signal of shape {tuple(x.shape)}")
     return analyse(torch.nn.functional.pad(x, (WINDOW, WINDOW)))
 
@@ -50,7 +50,9 @@ def istft(X: Tensor, length: int) -> Tensor:
     """Synthesise the signals (..., length) whose spectra are X (..., frames, 257)."""
     if not X.is_complex() or X.ndim < 2 or X.shape[-1] != BINS:
         raise InputError(f"istft needs complex spectra (..., frames, {BINS}), got {X.dtype} of shape {tuple(X.shape)}")
-    if length < 1 or X.shape[-2] != n_frames(length):
+    if length < 1:
+        raise InputError(f"istft needs a length of at least one sample, got {length}")
+    if X.shape[-2] != n_frames(length):
         raise InputError(
             f"istft: {X.shape[-2]} frames do not belong to {length} samples, which have {n_frames(length)} frames"
         )

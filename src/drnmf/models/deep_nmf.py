@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from drnmf.errors import InputError
-from drnmf.nmf import multiplicative_factor, unit_norm
+from drnmf.nmf import check_dictionary, multiplicative_factor, unit_norm
 from drnmf.separator import Separator, State, dictionary_mask, split_sources
 
 
@@ -51,6 +51,7 @@ class DeepNMF(Separator):
                 f"deep NMF needs 1 <= n_untied <= n_layers and context >= 1, got {n_untied}, {n_layers}, {context}"
             )
         self.n_speech, self.n_tied, self.context = n_speech, n_layers - n_untied, context
+        self.state_shapes = ((context - 1, n_features),)
         self.beta, self.sparsity, self.epsilon = beta, sparsity, epsilon
         self.register_buffer("W", torch.empty(context * n_features, n_atoms))
         self.log_W = nn.Parameter(torch.empty(n_untied, context * n_features, n_atoms))
@@ -59,8 +60,9 @@ class DeepNMF(Separator):
     @classmethod
     def from_dictionary(cls, W: Tensor, n_layers: int, *, n_untied: int, context: int = 1, **options: object) -> Self:
         """Start as sparse NMF with W (context * F, N), trained on frames stacked oldest first; see `stack_context`."""
-        if W.ndim != 2 or W.shape[0] % context:
-            raise InputError(f"a dictionary over {context} frames has context * F rows, got shape {tuple(W.shape)}")
+        check_dictionary(W)
+        if context < 1 or W.shape[0] % context:
+            raise InputError(f"a dictionary over context = {context} frames cannot have {W.shape[0]} rows")
         F, N = W.shape[0] // context, W.shape[1]
         model = cls(n_layers=n_layers, n_untied=n_untied, n_features=F, n_atoms=N, context=context, **options)  # type: ignore[arg-type]
         model.to(dtype=W.dtype, device=W.device)
@@ -76,6 +78,8 @@ class DeepNMF(Separator):
     def separate(self, magnitude: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """Mask (B, T, F) for magnitudes (B, T, F); the state is the last context - 1 frames."""
         past = magnitude.new_zeros(len(magnitude), self.context - 1, self.n_features) if state is None else state[0]
+        if magnitude.shape[1] == 0:
+            return magnitude, (past,)
         frames = torch.cat([past, magnitude], 1)
         x = stack_context(frames, self.context)
         W_untied = unit_norm(torch.exp(self.log_W))

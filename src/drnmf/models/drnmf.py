@@ -6,8 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from drnmf.errors import InputError
-from drnmf.ista import lipschitz, unfolded_ista, warn_if_unstable
-from drnmf.nmf import unit_norm
+from drnmf.ista import check_alpha, lipschitz
+from drnmf.nmf import check_dictionary, unit_norm
+from drnmf.scan import scan
 from drnmf.separator import Separator, State, dictionary_mask, split_sources
 
 Per = Literal["layer", "atom"]
@@ -79,6 +80,7 @@ class DRNMF(Separator):
         )
         _check_options(self.config)
         self.n_speech, self.power, self.warm_start, self.epsilon = n_speech, power, warm_start, epsilon
+        self.state_shapes = ((n_atoms,),)
         self.stable = alpha_range == "stable"
         self.residual_first_layer = first_layer == "paper"
 
@@ -110,8 +112,11 @@ class DRNMF(Separator):
 
         `alpha` defaults to the Lipschitz constant of W, `h0` to zeros; `options` are the constructor's.
         """
-        if W.ndim != 2 or 0 in W.shape or not torch.isfinite(W).all() or (W < 0).any():
-            raise InputError(f"a dictionary is a nonnegative finite array (F, N), got shape {tuple(W.shape)}")
+        check_dictionary(W)
+        if h0 is not None and (h0.shape != W.shape[1:] or not (h0 >= 0).all()):
+            raise InputError(
+                f"h0 must hold {W.shape[1]} activations, none negative or NaN; got shape {tuple(h0.shape)}"
+            )
         model = cls(n_layers=n_layers, n_features=W.shape[0], n_atoms=W.shape[1], **options)  # type: ignore[arg-type]
         model.to(dtype=W.dtype, device=W.device)
         model._initialise(W, alpha, h0)
@@ -122,14 +127,16 @@ class DRNMF(Separator):
         W = unit_norm(W)
         L = lipschitz(W)
         alpha = L if alpha is None else alpha
-        warn_if_unstable(alpha, L)
-        if self.stable and not alpha > L / 2:
-            raise InputError(f"a stable alpha lies above ||W||^2 / 2 = {L / 2:.4g}, got {alpha:.4g}")
+        check_alpha(alpha, L)
 
         def log(value: Tensor | float) -> Tensor:
             return torch.log(self.epsilon + torch.as_tensor(value, dtype=torch.float64)).to(self.log_W)
 
         self.log_W.copy_(log(W))
+        if self.stable:
+            L = float(largest_eigenvalue(W))  # as in `alpha`, which this makes come out right
+            if not alpha > L / 2:
+                raise InputError(f"a stable alpha lies above ||W||^2 / 2 = {L / 2:.4g}, got {alpha:.4g}")
         self.log_alpha.copy_(log(alpha / L - 0.5 if self.stable else alpha))
         self.log_h0.copy_(log(torch.zeros_like(self.log_h0) if h0 is None else h0))
         self.log_sparsity.copy_(log(self.config["sparsity"]))
@@ -148,7 +155,7 @@ class DRNMF(Separator):
 
     def _activations(self, magnitude: Tensor, state: State | None, W_KFN: Tensor) -> tuple[Tensor, State]:
         h0_BN = self.h0().expand(len(magnitude), -1) if state is None else state[0]
-        h_BTN = unfolded_ista(
+        h_BTN = scan(
             magnitude if self.power == 1 else magnitude**self.power,
             W_KFN,
             alpha_KN=self.alpha(W_KFN),
@@ -188,16 +195,21 @@ class DRNMF(Separator):
 
 
 def largest_eigenvalue(W_KFN: Tensor, n_iter: int = 10) -> Tensor:
-    """||W_k||_2^2 (K,) of nonnegative dictionaries by power iterations from the ones vector, differentiable.
+    """||W_k||_2^2 (K,) of nonnegative dictionaries by power iterations from the ones vector, never too small.
 
-    Nonnegative unit-norm spectra are all alike, so the first eigenvalue stands far above the next: ten steps do.
+    Nonnegative unit-norm spectra are all alike, so the first eigenvalue stands far above the next: ten steps do. Where
+    they do not, the value is an upper bound: max_i (G v)_i / v_i of G = W^T W and positive v (Collatz and Wielandt).
+    The gradient is that of the Rayleigh quotient.
     """
     with torch.no_grad():
         v = W_KFN.new_ones(*W_KFN.shape[:-2], W_KFN.shape[-1], 1)
         for _ in range(n_iter):
-            v = W_KFN.mT @ (W_KFN @ v)
-            v = v / v.norm(dim=-2, keepdim=True)
-    return (W_KFN @ v).square().sum((-2, -1))  # v held still: its change is of second order
+            Gv = W_KFN.mT @ (W_KFN @ v)
+            bound = (Gv / v).amax((-2, -1))
+            v = Gv / Gv.amax(-2, keepdim=True)
+        v = v / v.norm(dim=-2, keepdim=True)
+    rayleigh: Tensor = (W_KFN @ v).square().sum((-2, -1))  # v held still: its change is of second order
+    return rayleigh * (bound / rayleigh.detach())
 
 
 def _check_options(config: dict[str, object]) -> None:

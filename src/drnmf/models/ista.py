@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from drnmf.errors import InputError
-from drnmf.ista import ista_step, lipschitz, unfolded_ista, warn_if_unstable
-from drnmf.nmf import unit_norm
+from drnmf.ista import check_alpha, ista_step, lipschitz, unfolded_ista
+from drnmf.nmf import check_dictionary, unit_norm
 from drnmf.separator import Separator, State, dictionary_mask, split_sources
 
 
@@ -38,17 +38,20 @@ class ISTAMask(Separator):
         if n_iter < 1:
             raise InputError(f"n_iter must be at least 1, got {n_iter}")
         self.n_speech, self.n_iter, self.sparsity, self.warm_start = n_speech, n_iter, sparsity, warm_start
+        self.state_shapes = ((n_atoms,),) if warm_start else ()
         W = unit_norm(torch.rand(n_features, n_atoms, generator=generator))
         self.register_buffer("W", W)
         self.register_buffer("alpha", torch.full((1,), lipschitz(W)))
 
     @classmethod
     def from_dictionary(cls, W: Tensor, *, alpha: float | None = None, **options: object) -> Self:
-        """Use W = [W_speech, W_noise] (F, N) and alpha, by default its Lipschitz constant; the constructor's options."""
+        """Use W = [W_speech, W_noise] (F, N) and alpha, by default its Lipschitz constant; options as above."""
+        check_dictionary(W)
         model = cls(n_features=W.shape[0], n_atoms=W.shape[1], **options)  # type: ignore[arg-type]
         L = lipschitz(W)
-        model.W, model.alpha = W.clone(), W.new_full((1,), L if alpha is None else alpha)
-        warn_if_unstable(float(model.alpha), L)
+        alpha = L if alpha is None else alpha
+        check_alpha(alpha, L)
+        model.W, model.alpha = W.detach().clone(), W.new_full((1,), alpha)
         return model
 
     def separate(self, magnitude: Tensor, state: State | None = None) -> tuple[Tensor, State]:

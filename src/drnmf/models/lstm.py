@@ -20,6 +20,7 @@ class LSTMMask(Separator):
         super().__init__(n_features, n_layers=n_layers, n_units=n_units)
         if n_layers < 1 or n_units < 1:
             raise InputError(f"an LSTM needs at least one layer and one unit, got {n_layers} x {n_units}")
+        self.state_shapes = ((n_layers, n_units), (n_layers, n_units))
         self.lstm = nn.LSTM(n_features, n_units, n_layers, batch_first=True)
         self.output = nn.Linear(n_units, n_features)
         self._initialise(generator)
@@ -39,7 +40,8 @@ class LSTMMask(Separator):
     def separate(self, magnitude: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """Mask (B, T, F) for magnitudes (B, T, F); the state is the layers' (h, c), batch first."""
         if magnitude.shape[1] == 0:  # nn.LSTM refuses empty sequences
-            return magnitude, state or ()
-        hidden = tuple(s.transpose(0, 1).contiguous() for s in state) if state else None
+            zeros = magnitude.new_zeros(len(magnitude), *self.state_shapes[0])
+            return magnitude, (zeros, zeros) if state is None else state
+        hidden = None if state is None else tuple(s.transpose(0, 1).contiguous() for s in state)
         y, (h, c) = self.lstm(magnitude, hidden)
         return torch.sigmoid(self.output(y)), (h.transpose(0, 1), c.transpose(0, 1))

@@ -19,7 +19,6 @@ class OracleMask(Separator):
     mask: Tensor
 
     def __init__(self, speech: Tensor, noise: Tensor, *, kind: Literal["ratio", "phase_sensitive"] = "ratio") -> None:
-        super().__init__(speech.shape[-1])
         if speech.shape != noise.shape or speech.ndim != 3 or not (speech.is_complex() and noise.is_complex()):
             raise InputError(
                 f"speech and noise must be complex (batch, frames, F), got {tuple(speech.shape)}, {tuple(noise.shape)}"
@@ -31,6 +30,8 @@ class OracleMask(Separator):
             mask = ((speech * mixture.conj()).real / mixture.abs().square().clamp_min(1e-20)).clamp(0, 1)
         else:
             raise InputError(f"kind must be ratio or phase_sensitive, got {kind!r}")
+        super().__init__(speech.shape[-1])
+        self.state_shapes = ((),)
         self.register_buffer("mask", mask)
 
     def separate(self, magnitude: Tensor, state: State | None = None) -> tuple[Tensor, State]:

@@ -1,13 +1,14 @@
 """SISTA-RNN: the network that DR-NMF descends from (Wisdom, Powers, Pitton and Atlas, 2017)."""
 
+import math
 from typing import Self
 
 import torch
 from torch import Tensor, nn
 
 from drnmf.errors import InputError
-from drnmf.ista import lipschitz
-from drnmf.nmf import unit_norm
+from drnmf.ista import check_alpha, lipschitz
+from drnmf.nmf import check_dictionary, unit_norm
 from drnmf.separator import Separator, State, ratio_mask, split_sources
 
 
@@ -53,7 +54,7 @@ class SistaRNN(Separator):
             raise InputError(
                 f"SISTA-RNN needs n_layers >= 1, sparsity > 0, coupling > 0; got {n_layers}, {sparsity}, {coupling}"
             )
-        self.n_speech = n_speech
+        self.n_speech, self.state_shapes = n_speech, ((n_atoms,),)
         self.W = nn.Parameter(torch.empty(n_layers, n_features, n_atoms))
         self.log_alpha = nn.Parameter(torch.empty(n_layers))
         self.log_sparsity = nn.Parameter(torch.full((n_layers,), sparsity).log())
@@ -64,6 +65,7 @@ class SistaRNN(Separator):
     @classmethod
     def from_dictionary(cls, W: Tensor, n_layers: int, *, alpha: float | None = None, **options: object) -> Self:
         """Start every layer from W (F, N); alpha defaults to the Lipschitz constant, (1 + coupling) ||W||^2."""
+        check_dictionary(W, signed=True)
         model = cls(n_layers=n_layers, n_features=W.shape[0], n_atoms=W.shape[1], **options)  # type: ignore[arg-type]
         model.to(dtype=W.dtype, device=W.device)
         model._initialise(W, alpha)
@@ -73,7 +75,10 @@ class SistaRNN(Separator):
     def _initialise(self, W: Tensor, alpha: float | None) -> None:
         W = unit_norm(W)
         self.W.copy_(W)
-        self.log_alpha.fill_((1 + self.config["coupling"]) * lipschitz(W) if alpha is None else alpha).log_()
+        L = (1 + self.config["coupling"]) * lipschitz(W)
+        alpha = L if alpha is None else alpha
+        check_alpha(alpha, L)
+        self.log_alpha.fill_(math.log(alpha))
 
     def separate(self, magnitude: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """Mask (B, T, F) for magnitudes (B, T, F); the state is the last frame's coefficients (B, N)."""

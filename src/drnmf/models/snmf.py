@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from drnmf.errors import InputError
-from drnmf.nmf import infer_activations, unit_norm
+from drnmf.nmf import check_dictionary, infer_activations, unit_norm
 from drnmf.separator import Separator, State, dictionary_mask, split_sources
 
 
@@ -44,9 +44,10 @@ class SparseNMFMask(Separator):
         sparsity: float = 1.0,
     ) -> Self:
         """A separator with the trained dictionary W = [W_speech, W_noise] (F, N)."""
+        check_dictionary(W)
         F, N = W.shape
         model = cls(n_features=F, n_atoms=N, n_speech=n_speech, n_iter=n_iter, beta=beta, sparsity=sparsity)
-        model.W = W.clone()
+        model.W = W.detach().clone()
         return model
 
     def separate(self, magnitude: Tensor, state: State | None = None) -> tuple[Tensor, State]:

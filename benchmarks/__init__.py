@@ -1,0 +1,1 @@
+"""Speed and memory of everything, as one table: `python -m benchmarks`."""

@@ -1,0 +1,69 @@
+"""`python -m benchmarks`: measure, print one table, and write benchmarks/results.json."""
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import dictionaries, separators
+from benchmarks.measure import Row, machine
+
+PARTS = {"dictionaries": dictionaries.run, "separators": separators.run}
+RESULTS = Path(__file__).parent / "results.json"
+
+
+def table(rows: list[Row]) -> Table:
+    """All rows below each other, a line between the parts."""
+    drawn = Table(title="Speed and memory, one thread")
+    for heading in ("part", "case"):
+        drawn.add_column(heading)
+    for heading in ("time", "real-time\nfactor", "faster than\nsparse NMF", "memory\n(MB)", "parameters"):
+        drawn.add_column(heading, justify="right")
+    last = None
+    for row in rows:
+        if last not in (None, row["part"]):
+            drawn.add_section()
+        drawn.add_row(
+            row["part"] if row["part"] != last else "",
+            row["case"],
+            f"{row['milliseconds']:,.1f} ms / {row['per']}",
+            _number(row, "real_time_factor", ".4f"),
+            _number(row, "times_faster_than_sparse_nmf", ".1f"),
+            _number(row, "memory_mb", ".0f"),
+            _number(row, "parameters", ",d"),
+        )
+        last = row["part"]
+    return drawn
+
+
+def _number(row: Row, key: str, form: str) -> str:
+    return format(row[key], form) if row.get(key) else ""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--only", choices=list(PARTS), help="run one part, and write nothing")
+    parser.add_argument("--quick", action="store_true", help="small cases, each measured once, and write nothing")
+    arguments = parser.parse_args()
+    start = time.perf_counter()
+    console = Console(width=None if sys.stdout.isatty() else 140)  # a file has no width to keep to
+    rows: list[Row] = []
+    for name in [arguments.only] if arguments.only else PARTS:
+        with console.status(f"measuring {name} ..."):
+            rows += PARTS[name](quick=arguments.quick)
+    described = machine()
+    console.print(table(rows))
+    console.print(", ".join(f"{key} {value}" for key, value in described.items()))
+    # a part or a quick look must not take the place of a full run
+    if arguments.only is None and not arguments.quick:
+        RESULTS.write_text(json.dumps({"machine": described, "rows": rows}, indent=1) + "\n")
+        console.print(f"written to {RESULTS}", highlight=False)
+    console.print(f"{time.perf_counter() - start:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

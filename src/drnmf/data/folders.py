@@ -1,0 +1,167 @@
+"""Folders of recordings: clean speech, noise and room responses to be mixed, or pairs that are mixed already."""
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from drnmf.audio import SUFFIXES
+from drnmf.data.mixing import Item, Mixture, Pair
+from drnmf.data.recordings import Sizes, raise_first, shorter
+from drnmf.errors import InputError
+
+SNRS_DB = (-6.0, -3.0, 0.0, 3.0, 6.0, 9.0)
+LEVELS_DBFS = (-33.0, -25.0)
+
+
+def find_audio(folder: Path | str) -> list[Path]:
+    """Every sound file under a folder, in order of name; a single file is taken as it is."""
+    folder = Path(folder)
+    if folder.is_file():
+        return [folder]
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such folder")
+    found = [
+        Path(where) / name
+        for where, _, names in os.walk(folder, followlinks=True)
+        for name in names
+        if Path(name).suffix.lower() in SUFFIXES and not name.startswith(".")
+    ]
+    if not found:
+        raise InputError(f"{folder}: has no sound files (looked for {', '.join(sorted(SUFFIXES))})")
+    return sorted(found)
+
+
+def read_pairs(noisy: Path | str, clean: Path | str) -> list[Pair]:
+    """Pair the files of two folders by name; the format may differ."""
+    by_name = [{_name(path, folder): path for path in find_audio(folder)} for folder in (noisy, clean)]
+    raise_first(
+        [f"{path}: has no partner of that name in {clean}" for n, path in by_name[0].items() if n not in by_name[1]]
+    )
+    raise_first(
+        [f"{path}: has no partner of that name in {noisy}" for n, path in by_name[1].items() if n not in by_name[0]]
+    )
+    return [Pair(id=name, noisy=path, clean=by_name[1][name]) for name, path in by_name[0].items()]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pool:
+    """What mixtures are drawn from: every utterance once an epoch, with a room, background, SNR and level by chance."""
+
+    speech: tuple[Path, ...]
+    background: tuple[Path, ...]
+    rirs: tuple[Path, ...] = ()
+    snrs_db: tuple[float, ...] = SNRS_DB
+    levels_dbfs: tuple[float, float] = LEVELS_DBFS
+
+    def __post_init__(self) -> None:
+        low, high = self.levels_dbfs
+        if low > high or not self.snrs_db:
+            raise InputError(
+                f"levels {self.levels_dbfs} must be (lowest, highest), and SNRs {self.snrs_db} at least one"
+            )
+
+    @classmethod
+    def from_folders(
+        cls,
+        speech: Path | str,
+        noise: Path | str,
+        rirs: Path | str | None = None,
+        *,
+        snrs_db: Sequence[float] = SNRS_DB,
+        levels_dbfs: tuple[float, float] = LEVELS_DBFS,
+    ) -> "Pool":
+        """All sound files under the folders."""
+        return cls(
+            speech=tuple(find_audio(speech)),
+            background=tuple(find_audio(noise)),
+            rirs=() if rirs is None else tuple(find_audio(rirs)),
+            snrs_db=tuple(snrs_db),
+            levels_dbfs=levels_dbfs,
+        )
+
+    @classmethod
+    def from_items(cls, items: Iterable[Item]) -> "Pool":
+        """The recordings, SNRs and range of levels of a manifest, to be drawn anew."""
+        mixtures = [item for item in items if isinstance(item, Mixture)]
+        if not mixtures:
+            raise InputError("ready pairs of noisy and clean files cannot be mixed anew: use them as fixed mixtures")
+        levels = [m.level_dbfs for m in mixtures]
+        return cls(
+            speech=tuple(dict.fromkeys(m.speech for m in mixtures)),
+            background=tuple(dict.fromkeys(m.background for m in mixtures)),
+            rirs=tuple(dict.fromkeys(m.rir for m in mixtures if m.rir is not None)),
+            snrs_db=tuple(sorted({m.snr_db for m in mixtures})),
+            levels_dbfs=(min(levels), max(levels)),
+        )
+
+    @property
+    def files(self) -> list[Path]:
+        """Every file a mixture may use."""
+        return list(dict.fromkeys((*self.speech, *self.background, *self.rirs)))
+
+    def check_fit(self, sizes: Sizes) -> None:
+        """Every background covers the longest utterance."""
+        longest = max(self.speech, key=lambda path: sizes[path])
+        raise_first([shorter(b, longest, sizes) for b in self.background if sizes[b] < sizes[longest]])
+
+    def draw(self, sizes: Sizes, *, seed: int, epoch: int = 0, count: int | None = None) -> list[Mixture]:
+        """Mixtures of one epoch, `count` of them (None: as many as utterances): the same for the same arguments."""
+        count = len(self.speech) if count is None else count
+        rng = np.random.default_rng((seed, epoch))
+        order = np.concatenate([rng.permutation(len(self.speech)) for _ in range(-(-count // len(self.speech)))])[
+            :count
+        ]
+        snrs = rng.choice(self.snrs_db, count)
+        levels = np.round(rng.uniform(*self.levels_dbfs, count), 2)
+        rooms = rng.integers(max(1, len(self.rirs)), size=count)
+        backgrounds = rng.integers(len(self.background), size=count)
+        places = rng.random(count)
+        mixtures = []
+        for i in range(count):
+            speech, background = self.speech[order[i]], self.background[backgrounds[i]]
+            last = sizes[background] - sizes[speech]
+            mixtures.append(
+                Mixture(
+                    id=f"{i:05d}",
+                    speech=speech,
+                    rir=self.rirs[rooms[i]] if self.rirs else None,
+                    background=background,
+                    offset=int(places[i] * (last + 1)),
+                    snr_db=float(snrs[i]),
+                    level_dbfs=float(levels[i]),
+                )
+            )
+        return mixtures
+
+    def hold_out(self, every: int = 10) -> tuple["Pool", "Pool"]:
+        """Two pools that share no utterance and, where there is more than one of them, no background or room."""
+        if len(self.speech) < 2:
+            raise InputError(f"{self.speech[0]}: is the only utterance: give more, or a validation set")
+        rest, held = {}, {}
+        for name in ("speech", "background", "rirs"):
+            files = getattr(self, name)
+            held[name] = files[::every]
+            rest[name] = tuple(file for i, file in enumerate(files) if i % every) or files
+        return replace(self, **rest), replace(self, **held)
+
+
+def hold_out(items: Sequence[Item], every: int = 10) -> tuple[list[Item], list[Item]]:
+    """The items of every tenth clean recording, the first included, apart from the rest: no utterance in both."""
+
+    def source(item: Item) -> Path:
+        return item.clean if isinstance(item, Pair) else item.speech
+
+    files = list(dict.fromkeys(source(item) for item in items))
+    if len(files) < 2:
+        raise InputError(f"{files[0]}: is the only utterance: give more, or a validation set")
+    held = set(files[::every])
+    return [item for item in items if source(item) not in held], [item for item in items if source(item) in held]
+
+
+def _name(path: Path, folder: Path | str) -> str:
+    if path == Path(folder):
+        return path.stem
+    return path.relative_to(folder).with_suffix("").as_posix()

@@ -1,0 +1,110 @@
+"""Manifests: a CSV file with one mixture per row.
+
+    id,speech,rir,background,offset,snr_db,level_dbfs
+
+Paths are relative to the manifest's folder, `rir` may be empty (no room), `offset` counts samples of the background at
+16 kHz; further columns are ignored. `drnmf.data.mixing` has the formula that makes a mixture of a row, so a manifest
+and its recordings say every sample of a set, whichever program mixes it. Every tenth row, the paper's "10 %" set, is
+`read_manifest(path)[::10]`.
+"""
+
+import csv
+import os
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from math import isfinite
+from pathlib import Path
+
+from drnmf import audio
+from drnmf.data.mixing import Mixture
+from drnmf.data.recordings import Progress, Recordings, raise_first
+from drnmf.errors import InputError
+from drnmf.stft import SAMPLE_RATE
+
+COLUMNS = ("id", "speech", "rir", "background", "offset", "snr_db", "level_dbfs")
+
+
+def read_manifest(path: Path | str) -> list[Mixture]:
+    """Read a manifest and see that every file it names exists."""
+    path = Path(path)
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file)
+            missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
+            if missing:
+                raise InputError(f"{path}: has no column {missing[0]}; a manifest has {', '.join(COLUMNS)}")
+            mixtures = [_mixture(row, path, reader.line_num) for row in reader]
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path}: is not a CSV file: {error}") from error
+    if not mixtures:
+        raise InputError(f"{path}: has no rows")
+    exists = {file: file.is_file() for m in mixtures for file in (m.speech, m.rir, m.background) if file is not None}
+    raise_first([f"{path}: names {file}, which does not exist" for file, there in exists.items() if not there])
+    return mixtures
+
+
+def write_manifest(path: Path | str, mixtures: Sequence[Mixture]) -> None:
+    """Write mixtures as a manifest, paths relative to its folder."""
+    folder = Path(path).resolve().parent
+    if not folder.is_dir():
+        raise InputError(f"{path}: cannot be written, its folder does not exist")
+
+    def relative(file: Path | None) -> str:
+        return "" if file is None else Path(os.path.relpath(file.resolve(), folder)).as_posix()
+
+    temporary = Path(path).with_suffix(".tmp")
+    with temporary.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(COLUMNS)
+        for m in mixtures:
+            paths = [relative(p) for p in (m.speech, m.rir, m.background)]
+            writer.writerow([m.id, *paths, m.offset, f"{m.snr_db:g}", f"{m.level_dbfs:g}"])
+    temporary.replace(path)
+
+
+def write_mixtures(
+    folder: Path | str,
+    mixtures: Sequence[Mixture],
+    recordings: Recordings,
+    *,
+    suffix: str = ".flac",
+    subtype: str | None = None,
+    progress: Progress | None = None,
+) -> None:
+    """Write the mixtures themselves, `folder`/noisy/ID and `folder`/clean/ID: a dataset of pairs."""
+    for name, times in Counter(m.id for m in mixtures).items():
+        if name != Path(name).name or times > 1:
+            raise InputError(f"mixture id '{name}' cannot name a file: ids must be unique and without slashes")
+    for part in ("noisy", "clean"):
+        (Path(folder) / part).mkdir(parents=True, exist_ok=True)
+
+    def write(mixture: Mixture) -> None:
+        noisy_BS, clean_BS, _ = recordings.waveforms([mixture])
+        for part, x in [("noisy", noisy_BS), ("clean", clean_BS)]:
+            audio.write(Path(folder) / part / (mixture.id + suffix), x[0].cpu(), SAMPLE_RATE, subtype=subtype)
+
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        for done, _ in enumerate(pool.map(write, mixtures), 1):
+            if progress is not None:
+                progress("writing mixtures", done, len(mixtures))
+
+
+def _mixture(row: dict[str, str], path: Path, line: int) -> Mixture:
+    try:
+        numbers = {"offset": int(row["offset"]), **{name: float(row[name]) for name in ("snr_db", "level_dbfs")}}
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{path}, line {line}: {error}") from error
+    if not all(isfinite(x) for x in numbers.values()) or not all(row[name] for name in ("id", "speech", "background")):
+        raise InputError(f"{path}, line {line}: is incomplete or has numbers that are not finite")
+    return Mixture(
+        id=row["id"],
+        speech=path.parent / row["speech"],
+        rir=path.parent / row["rir"] if row["rir"] else None,
+        background=path.parent / row["background"],
+        offset=int(numbers["offset"]),
+        snr_db=numbers["snr_db"],
+        level_dbfs=numbers["level_dbfs"],
+    )

@@ -1,0 +1,209 @@
+"""The recordings behind a dataset: their lengths, their samples, and whatever is wrong with them.
+
+A corpus that fits into memory is decoded once, by a pool of threads (libsndfile and soxr work outside Python's lock:
+threads decode as fast as processes and nothing needs copying), and may then live on a GPU. One that does not fit is
+read from disk as it is needed, each time only the part that is heard. Of several channels the first is used.
+"""
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from drnmf import audio
+from drnmf.data.mixing import Item, Mixture, Pair, mix_batch
+from drnmf.errors import InputError
+from drnmf.stft import SAMPLE_RATE
+
+log = logging.getLogger("drnmf")
+
+Progress = Callable[[str, int, int], None]  # what is being done, how many are done, of how many
+Sizes = Mapping[Path, int]
+T = TypeVar("T")
+
+SILENT = 1e-4  # a file that never gets louder than -80 dBFS
+_SECONDS = 60  # decoded at a time when a file is only checked
+
+
+def files_of(items: Iterable[Item]) -> list[Path]:
+    """Every file the items use, once, in order of appearance."""
+    files: dict[Path, None] = {}
+    for item in items:
+        used = (item.noisy, item.clean) if isinstance(item, Pair) else (item.speech, item.background, item.rir)
+        files.update((path, None) for path in used if path is not None)
+    return list(files)
+
+
+def scan(paths: Sequence[Path], *, progress: Progress | None = None) -> dict[Path, int]:
+    """Length in samples at 16 kHz of every file, from its header."""
+    infos = _each(audio.info, paths, "looking at files", progress)
+    for what, which in [
+        (f"resampled to {SAMPLE_RATE} Hz", [p for p, i in zip(paths, infos, strict=True) if i.rate != SAMPLE_RATE]),
+        ("used by their first channel alone", [p for p, i in zip(paths, infos, strict=True) if i.channels > 1]),
+    ]:
+        if which:
+            log.info("%d of %d files are %s, for example %s", len(which), len(paths), what, which[0])
+    return {path: info.samples_at(SAMPLE_RATE) for path, info in zip(paths, infos, strict=True)}
+
+
+def listen(paths: Sequence[Path], *, progress: Progress | None = None) -> None:
+    """Decode every file once, in bounded memory, and name the first that is broken, silent or not a number."""
+    _each(_check_sound, paths, "checking sound", progress)
+
+
+def check_fit(items: Iterable[Item], sizes: Sizes) -> None:
+    """Backgrounds reach to the end of the speech they go under, and pairs are equally long."""
+    problems = []
+    for item in items:
+        if isinstance(item, Pair):
+            noisy, clean = sizes[item.noisy], sizes[item.clean]
+            if noisy != clean:
+                problems.append(f"{item.noisy} has {noisy} samples but its clean partner {item.clean} has {clean}")
+        elif sizes[item.background] < sizes[item.speech]:
+            problems.append(shorter(item.background, item.speech, sizes))
+        elif not 0 <= item.offset <= sizes[item.background] - sizes[item.speech]:
+            problems.append(
+                f"mixture {item.id}: {sizes[item.speech]} samples from offset {item.offset} on are not all in "
+                f"{item.background}, which has {sizes[item.background]}"
+            )
+    raise_first(problems)
+
+
+def shorter(background: Path, speech: Path, sizes: Sizes) -> str:
+    """Tell that a background cannot cover an utterance."""
+    seconds = [sizes[path] / SAMPLE_RATE for path in (background, speech)]
+    return f"{background} ({seconds[0]:.1f} s) is shorter than the speech {speech} ({seconds[1]:.1f} s)"
+
+
+def raise_first(problems: Sequence[str]) -> None:
+    """Raise the first problem and say how many more there are; nothing if there is none."""
+    if problems:
+        more = f" (and {len(problems) - 1} more like this)" if len(problems) > 1 else ""
+        raise InputError(problems[0] + more)
+
+
+class Recordings:
+    """Samples at 16 kHz by file, from memory or from disk.
+
+    Args:
+        sizes: the files and their lengths, from `scan`.
+        in_memory: decode everything now; None: if it takes less than half of the memory that is free.
+        device: where samples in memory are kept, if it has room for them; samples from disk come on the CPU.
+        progress: told while files are decoded.
+    """
+
+    def __init__(
+        self,
+        sizes: Sizes,
+        *,
+        in_memory: bool | None = None,
+        device: torch.device | str = "cpu",
+        progress: Progress | None = None,
+    ) -> None:
+        self.sizes = sizes
+        needed = 4 * sum(sizes.values())
+        self.in_memory = needed < free_memory() / 2 if in_memory is None else in_memory
+        device = torch.device(device)
+        has_room = self.in_memory and (device.type != "cuda" or needed < torch.cuda.mem_get_info(device)[0] / 4)
+        self.device = device if has_room else torch.device("cpu")
+        self._samples: dict[Path, Tensor] = {}
+        if self.in_memory:
+            decoded = _each(_decode, list(sizes), "decoding", progress)
+            self._samples = {path: x.to(self.device) for path, x in zip(sizes, decoded, strict=True)}
+        where = f"in memory on {self.device}" if self.in_memory else "read from disk as needed"
+        log.info("%d files, %.1f h (%.1f GB): %s", len(sizes), needed / 4 / SAMPLE_RATE / 3600, needed / 1e9, where)
+
+    def load(self, path: Path, start: int = 0, count: int | None = None) -> Tensor:
+        """Samples (count,) of a file's first channel."""
+        if self.in_memory:
+            stop = None if count is None else start + count
+            return self._samples[path][start:stop]
+        return audio.read(path, sample_rate=SAMPLE_RATE, channel=0, start=start, count=count, announce=False)[0][0]
+
+    def waveforms(self, items: Sequence[Item]) -> tuple[Tensor, Tensor, Tensor]:
+        """Mixtures (B, S), their targets (B, S), padded with zeros, and their lengths (B,)."""
+        pairs = [item for item in items if isinstance(item, Pair)]
+        if pairs:
+            clean = [self.load(pair.clean) for pair in pairs]
+            return _pad([self.load(pair.noisy) for pair in pairs]), _pad(clean), self._lengths(clean)
+        mixtures = [item for item in items if isinstance(item, Mixture)]
+        speech = [self.load(m.speech) for m in mixtures]
+        background = [self.load(m.background, m.offset, len(s)) for m, s in zip(mixtures, speech, strict=True)]
+        no_room = torch.ones(1, device=self.device)
+        rooms = [no_room if m.rir is None else self.load(m.rir) for m in mixtures]
+        lengths = self._lengths(speech)
+        noisy_BS, clean_BS = mix_batch(
+            _pad(speech),
+            lengths,
+            _pad(rooms) if any(m.rir for m in mixtures) else None,
+            _pad(background),
+            torch.tensor([m.snr_db for m in mixtures], device=self.device),
+            torch.tensor([m.level_dbfs for m in mixtures], device=self.device),
+        )
+        return noisy_BS, clean_BS, lengths
+
+    def _lengths(self, signals: Sequence[Tensor]) -> Tensor:
+        return torch.tensor([len(x) for x in signals], device=self.device)
+
+
+def free_memory() -> int:
+    """Bytes a process may still take: what the machine has free and what its container allows."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):  # not Linux: half of the machine
+        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    try:
+        limit, used = (Path(f"/sys/fs/cgroup/memory.{name}").read_text() for name in ("max", "current"))
+        free = min(free, int(limit) - int(used))
+    except (OSError, ValueError):  # no container, or one without a limit ("max")
+        pass
+    return free
+
+
+def _pad(signals: Sequence[Tensor]) -> Tensor:
+    return pad_sequence(list(signals), batch_first=True)
+
+
+def _decode(path: Path) -> Tensor:
+    x = audio.read(path, sample_rate=SAMPLE_RATE, channel=0, announce=False)[0][0]
+    _refuse_silence(path, float(x.abs().max()))
+    return x
+
+
+def _check_sound(path: Path) -> None:
+    size = _SECONDS * SAMPLE_RATE
+    _refuse_silence(path, max(float(block[0].abs().max()) for block in audio.read_blocks(path, size)))
+
+
+def _refuse_silence(path: Path, peak: float) -> None:
+    if peak < SILENT:
+        raise InputError(f"{path}: is silent (peak {peak:.1e})")
+
+
+def _each(function: Callable[[Path], T], paths: Sequence[Path], doing: str, progress: Progress | None) -> list[T]:
+    """Apply to every path in a pool of threads; afterwards raise the first problem and say how many more there are."""
+    results, problems = [], []
+
+    def attempt(path: Path) -> T | InputError:
+        try:
+            return function(path)
+        except InputError as error:
+            return error
+
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        for done, result in enumerate(pool.map(attempt, paths), 1):
+            if isinstance(result, InputError):
+                problems.append(str(result))
+            else:
+                results.append(result)
+            if progress is not None:
+                progress(doing, done, len(paths))
+    raise_first(problems)
+    return results
