@@ -34,9 +34,7 @@ def recording(name: str, length: int | None = None) -> Tensor:
 @functools.cache
 def spectra() -> tuple[Tensor, Tensor]:
     """Speech and noise, complex (T, F), float64, one second each: speech frames with a pause among them."""
-    return tuple(
-        drnmf.stft(x[8000:24000]) for x in (recording("speech/austen_0880"), recording("noise/percussion"))
-    )
+    return tuple(drnmf.stft(x[8000:24000]) for x in (recording("speech/austen_0880"), recording("noise/percussion")))
 
 
 def clean() -> Tensor:
@@ -53,9 +51,7 @@ def noisy() -> Tensor:
 def dictionary(context: int = 1) -> Tensor:
     """W (context * F, N): six atoms of speech, then six of noise, trained on the two recordings."""
     V_clean, V_noisy = (stack_context(x, context).mT.contiguous() for x in (clean(), noisy()))
-    return drnmf.train_dictionaries(
-        V_clean, V_noisy, rank_per_source=N_SPEECH, max_iter=60, generator=seeded()
-    ).W
+    return drnmf.train_dictionaries(V_clean, V_noisy, rank_per_source=N_SPEECH, max_iter=60, generator=seeded()).W
 
 
 MODELS: dict[str, Callable[[Callable[[int], Tensor]], drnmf.Separator]] = {

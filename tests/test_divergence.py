@@ -1,13 +1,13 @@
 import numpy as np
 import pytest
 import torch
-from examples import DEVICES, clean, dictionary, noisy
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import kl_div
 
 from drnmf import InputError, beta_divergence
 from drnmf.divergence import sparse_objective
+from examples import DEVICES, clean, dictionary, noisy
 
 BETAS = [-1.0, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0]
 FORMULAS = {

@@ -6,11 +6,31 @@ import pytest
 
 import drnmf
 
-PUBLIC = """
-    stft istft beta_divergence sparse_nmf infer_activations train_dictionaries ista warm_start_ista fista lipschitz
-    step_bounds ratio_mask save_model load_model DRNMF LSTMMask SparseNMFMask ISTAMask DeepNMF SistaRNN OracleMask
-    Separator InputError
-""".split()
+PUBLIC = [
+    "stft",
+    "istft",
+    "beta_divergence",
+    "sparse_nmf",
+    "infer_activations",
+    "train_dictionaries",
+    "ista",
+    "warm_start_ista",
+    "fista",
+    "lipschitz",
+    "step_bounds",
+    "ratio_mask",
+    "save_model",
+    "load_model",
+    "DRNMF",
+    "LSTMMask",
+    "SparseNMFMask",
+    "ISTAMask",
+    "DeepNMF",
+    "SistaRNN",
+    "OracleMask",
+    "Separator",
+    "InputError",
+]
 
 
 @pytest.mark.parametrize("name", PUBLIC)

@@ -1,13 +1,13 @@
 import numpy as np
 import pytest
 import torch
-from examples import DEVICES, dictionary, noisy, seeded
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drnmf import InputError, fista, infer_activations, ista, lipschitz, step_bounds, warm_start_ista
 from drnmf.divergence import sparse_objective
 from drnmf.ista import ista_step
+from examples import DEVICES, dictionary, noisy, seeded
 
 ALGORITHMS = [ista, warm_start_ista, fista]
 

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from examples import DEVICES, MODELS, build, noisy, seeded, spectra
 from torch.func import functional_call
 
-from drnmf import InputError, OracleMask, Separator
+from drnmf import InputError, Separator
 from drnmf.nmf import unit_norm
+from examples import DEVICES, MODELS, build, noisy, seeded
 
 every_model = pytest.mark.parametrize("name", MODELS)
 
@@ -122,65 +122,3 @@ def test_separate_is_the_call_without_the_checks(name):
     torch.testing.assert_close(model.separate(x), model(x), rtol=0, atol=0)
     with pytest.raises(InputError):
         model(-x)
-
-
-# The oracles.
-
-
-def speech_and_noise() -> tuple[torch.Tensor, torch.Tensor]:
-    speech, noise = (X[None] for X in spectra())
-    return speech, noise
-
-
-@pytest.mark.parametrize("device", DEVICES)
-def test_oracle_values(device):
-    speech = torch.tensor([[[3 + 4j, 2, 1j, -1, 0]]], device=device)
-    noise = torch.tensor([[[-5, 2j, 1, 3, 0]]], device=device, dtype=speech.dtype)
-    x = (speech + noise).abs()
-    ratio, _ = OracleMask(speech, noise)(x)
-    torch.testing.assert_close(ratio.cpu(), torch.tensor([[[0.5, 0.5, 0.5, 0.25, 0]]]))
-    # Re(S X*) / |X|^2: (-6 + 16) / 20, 4 / 8, 1 / 2, -2 / 4 cut to 0
-    phase_sensitive, _ = OracleMask(speech, noise, kind="phase_sensitive")(x)
-    torch.testing.assert_close(phase_sensitive.cpu(), torch.tensor([[[0.5, 0.5, 0.5, 0, 0]]]))
-
-
-def test_no_other_mask_has_a_smaller_error_than_the_phase_sensitive_one():
-    speech, noise = speech_and_noise()
-    X = speech + noise
-    best = OracleMask(speech, noise, kind="phase_sensitive")(X.abs())[0]
-    error = (best * X - speech).abs()
-    for other in torch.linspace(0, 1, 21):
-        assert (error <= (other * X - speech).abs() + 1e-12).all()
-    ratio = OracleMask(speech, noise)(X.abs())[0]
-    energies = [float(e.abs().square().sum()) for e in (best * X - speech, ratio * X - speech, noise)]
-    assert energies == sorted(energies)
-
-
-@pytest.mark.parametrize("kind", ["ratio", "phase_sensitive"])
-def test_oracles_work_frame_by_frame(kind):
-    speech, noise = speech_and_noise()
-    x = (speech + noise).abs()
-    model = OracleMask(speech, noise, kind=kind)
-    state, masks = None, []
-    for frame in x.split(1, 1):
-        mask, state = model(frame, state)
-        masks.append(mask)
-    torch.testing.assert_close(torch.cat(masks, 1), model(x)[0], rtol=0, atol=0)
-    with pytest.raises(InputError, match="knows a batch of 1 with .* frames, asked for frames"):
-        model(x[:, :1], state)
-
-
-@pytest.mark.parametrize(
-    ("shapes", "options", "message"),
-    [
-        (((1, 2, 3), (1, 2, 4)), {}, r"\(1, 2, 3\), \(1, 2, 4\)"),
-        (((2, 3), (2, 3)), {}, "complex"),
-        (((), ()), {}, "complex"),
-        (((1, 2, 3), (1, 2, 3)), {"kind": "binary"}, "kind must be ratio or phase_sensitive, got 'binary'"),
-    ],
-)
-def test_oracles_refuse(shapes, options, message):
-    with pytest.raises(InputError, match=message):
-        OracleMask(*(torch.zeros(shape, dtype=torch.complex64) for shape in shapes), **options)
-    with pytest.raises(InputError, match="complex"):
-        OracleMask(torch.ones(1, 2, 3), torch.ones(1, 2, 3))

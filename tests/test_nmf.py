@@ -3,7 +3,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from examples import DEVICES, clean, dictionary, noisy, seeded
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.decomposition import non_negative_factorization
@@ -11,6 +10,7 @@ from sklearn.decomposition import non_negative_factorization
 from drnmf import InputError, infer_activations, sparse_nmf, train_dictionaries
 from drnmf.divergence import beta_divergence, sparse_objective
 from drnmf.nmf import unit_norm
+from examples import DEVICES, clean, dictionary, noisy, seeded
 
 BETAS = [0.0, 0.5, 1.0, 1.5, 2.0]
 GOLDEN = np.load(Path(__file__).parent / "golden" / "sparse_nmf.npz")
@@ -74,9 +74,7 @@ def test_on_any_problem_the_cost_never_rises_and_fixed_columns_stay(beta, shape,
     V = random(*shape, seed=seed) ** 3  # some near zero
     n_fixed = min(n_fixed, rank)
     fixed = unit_norm(random(shape[0], n_fixed, seed=seed + 1)) if n_fixed else None
-    result = sparse_nmf(
-        V, rank, beta=beta, sparsity=sparsity, fixed=fixed, max_iter=40, tol=0, generator=seeded(seed)
-    )
+    result = sparse_nmf(V, rank, beta=beta, sparsity=sparsity, fixed=fixed, max_iter=40, tol=0, generator=seeded(seed))
     assert result.W.shape == (shape[0], rank)
     assert (result.cost.diff() <= 1e-9 * (result.cost[:-1].abs() + 1)).all()  # rounding
     torch.testing.assert_close(result.W.norm(dim=0), torch.ones(rank, dtype=V.dtype))

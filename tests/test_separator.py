@@ -1,11 +1,11 @@
 import pytest
 import torch
-from examples import DEVICES, build, dictionary, spectra
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drnmf import InputError, LSTMMask, Separator, SparseNMFMask, ratio_mask
+from drnmf import InputError, Separator, ratio_mask
 from drnmf.separator import dictionary_mask, split_sources
+from examples import DEVICES, build, dictionary, spectra
 
 NAN = float("nan")
 SIX = torch.tensor([0.0, 1e-300, 1e-12, 1e-5, 1.0, 1e6], dtype=torch.float64)
@@ -109,17 +109,3 @@ def test_a_separator_must_say_how_it_separates():
 
     with pytest.raises(NotImplementedError):
         Incomplete(257)(X)
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: LSTMMask(0, 5), "at least one layer and one unit, got 0 x 5"),
-        (lambda: LSTMMask(1, 0), "got 1 x 0"),
-        (lambda: SparseNMFMask(n_atoms=4, n_iter=0), "n_iter must be at least 1, got 0"),
-        (lambda: SparseNMFMask(n_atoms=0), "of 0 atoms"),
-    ],
-)
-def test_sizes_that_make_no_model(make, message):
-    with pytest.raises(InputError, match=message):
-        make()

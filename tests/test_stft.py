@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
 import torch
-from examples import DEVICES, recording, seeded
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drnmf import InputError, istft, stft
 from drnmf.stft import n_frames, sqrt_hann
+from examples import DEVICES, recording, seeded
 
 TOLERANCE = {torch.float32: 1e-6, torch.float64: 1e-12}
 

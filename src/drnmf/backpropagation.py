@@ -111,17 +111,25 @@ class Record(L.Callback):
 
     def on_sanity_check_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         """Before the first step: the model as it was initialised is epoch 0."""
-        self._add(trainer, epoch=0, training_loss=math.nan)
+        if not self.rows:  # else the run is being continued
+            self._add(trainer, epoch=0, training_loss=math.nan)
+
+    def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        """A run that was killed between its end and saying so has nothing left to do."""
+        trainer.should_stop = self._out_of_patience()
 
     def on_train_epoch_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         """Write the epoch down, keep the model if it is the best, stop if it is time."""
         self._add(trainer, epoch=trainer.current_epoch + 1, training_loss=self.run.epoch_loss())
-        last, first, best = self.rows[-1]["validation_loss"], self.rows[0]["validation_loss"], self.best
+        last, first = self.rows[-1]["validation_loss"], self.rows[0]["validation_loss"]
         if not math.isfinite(last) or last > 10 * abs(first) + 100:
             raise Diverged(f"the validation loss left all bounds: {last:.4g} after epoch {trainer.current_epoch + 1}")
-        if self.rows[-1]["epoch"] - best["epoch"] >= self.patience:
+        if self._out_of_patience():
             log.info("no improvement for %d epochs", self.patience)
             trainer.should_stop = True
+
+    def _out_of_patience(self) -> bool:
+        return self.rows[-1]["epoch"] - self.best["epoch"] >= self.patience
 
     def _add(self, trainer: L.Trainer, *, epoch: int, training_loss: float) -> None:
         row: dict[str, float] = {

@@ -49,6 +49,10 @@ class DataSettings:
     """Longest sequence; longer utterances are split."""
     held_out: float = 0.1
     """Fraction of the files to hold out where there is no validation set."""
+    in_memory: bool | None = None
+    """Decode everything once and keep it; None: if it fits."""
+    workers: int | None = None
+    """Processes that decode what does not fit into memory; None: up to 8."""
 
     def __post_init__(self) -> None:
         ways = {"train": self.train, "speech + noise": self.speech, "noisy + clean": self.noisy, "chime2": self.chime2}
@@ -105,8 +109,6 @@ class TrainingSettings:
     accelerator: str = "auto"
     devices: int = 1
     nodes: int = 1
-    workers: int = 0
-    """Processes that decode sound for a corpus too large for memory."""
 
     def __post_init__(self) -> None:
         if self.loss not in LOSSES:
@@ -169,6 +171,17 @@ class Recipe:
             lines += [f"{key} = {json.dumps(value)}" for key, value in table.items() if value is not None]
             lines.append("")
         return "\n".join(lines)
+
+
+def folders_recipe(speech: Path, noise: Path, rooms: Path | None = None) -> Recipe:
+    """For a person with two folders: DR-NMF with fresh mixtures every epoch, and a step size that cannot diverge."""
+    folders = {"speech": speech, "noise": noise, "rooms": rooms}
+    data = {key: str(path.resolve()) for key, path in folders.items() if path is not None}
+    return Recipe(
+        data=DataSettings(**data, fresh=True),  # type: ignore[arg-type]
+        model=ModelSettings(options={"n_layers": 5, "alpha_range": "stable"}),
+        training=TrainingSettings(learning_rate=5e-3, gradient_clip=1.0),
+    )
 
 
 def _resolve(value: str, recipe: Path) -> str:

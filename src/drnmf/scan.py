@@ -82,12 +82,11 @@ class _Scan(torch.autograd.Function):
     @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, dh_BTN: Tensor) -> tuple[Tensor | None, ...]:
         x_BTF, W_KFN, alpha_KN, *blocks = ctx.saved_tensors
-        gradients = _backward(dh_BTN, x_BTF, W_KFN, alpha_KN, blocks, *ctx.options, needs=ctx.needs_input_grad)
-        return *gradients, None, None
+        return *_backward(dh_BTN, x_BTF, W_KFN, alpha_KN, blocks, ctx.options, ctx.needs_input_grad), None, None
 
 
 class _Layer(NamedTuple):
-    """What the steps of one layer multiply by; without `A_NN` and `residual`, the state is only added."""
+    """What a step of one layer multiplies by. With neither `A_NN` nor `residual`, it only adds the state."""
 
     W_FN: Tensor
     scaled_FN: Tensor  # W / alpha
@@ -97,61 +96,50 @@ class _Layer(NamedTuple):
 
 def _layers(W_KFN: Tensor, alpha_KN: Tensor, residual_first_layer: bool, gram: bool) -> list[_Layer]:
     layers = []
-    for k, (W, scaled) in enumerate(zip(W_KFN, W_KFN / alpha_KN[:, None], strict=True)):
-        residual = residual_first_layer or k > 0
-        A = torch.eye(W.shape[1], dtype=W.dtype, device=W.device) - W.mT @ scaled if gram and residual else None
+    for k, (W, alpha) in enumerate(zip(W_KFN, alpha_KN, strict=True)):
+        scaled, residual = W / alpha, residual_first_layer or k > 0
+        A = torch.eye(len(alpha), dtype=W.dtype, device=W.device) - W.mT @ scaled if gram and residual else None
         layers.append(_Layer(W, scaled, A, residual))
     return layers
 
 
-def _frames_by_block(x_BTF: Tensor) -> Iterator[tuple[int, Tensor]]:
-    """The first frame of every block, and its frames x (C, B, F), always in the same memory."""
-    B, T, F = x_BTF.shape
-    size = min(T, max(1, ROWS // max(B, 1)))
+def _blocks_of_frames(x_BTF: Tensor) -> tuple[Tensor, ...]:
+    """x (T, B, F) cut into blocks of C frames."""
+    B, T, _ = x_BTF.shape
+    return x_BTF.transpose(0, 1).split(max(1, ROWS // max(B, 1))) if T else ()
+
 
 def _forward(
-    x_BTF: Tensor,
-    h0_BN: Tensor,
-    W_KFN: Tensor,
-    alpha_KN: Tensor,
-    sparsity_KN: Tensor,
-    residual_first_layer: bool,
-    gram: bool,
-    *,
-    keep: bool,
+    x_BTF: Tensor, h0_BN: Tensor, W_KFN: Tensor, alpha_KN: Tensor, sparsity_KN: Tensor, *options: bool, keep: bool
 ) -> tuple[Tensor, list[Tensor]]:
-    """h (B, T, N), and the activations H (K, 1 + C, B, N) of all layers; H[-1, 0] is h0, the other H[k, 0] are unused."""
-    (B, T, F), (K, _, N) = x_BTF.shape, W_KFN.shape
-    layers = _layers(W_KFN, alpha_KN, residual_first_layer, gram)
-    thresholds = (sparsity_KN / alpha_KN).unbind()
-    size = min(T, max(1, ROWS // max(B, 1)))
-    h_BTN = x_BTF.new_empty(B, T, N)
-    x_CBF = x_BTF.new_empty(size, B, F)
-    H = x_BTF.new_empty(K, 1 + size, B, N)
-    s = h0_BN
-    blocks = []
-    for t in range(0, T, size or 1):
-        C = min(size, T - t)
-        x = x_CBF[:C].copy_(x_BTF[:, t : t + C].transpose(0, 1))
-        H = x_BTF.new_empty(K, 1 + C, B, N) if keep else H[:, : 1 + C]
+    """h (B, T, N) and, if they are to be kept, the activations H (K, 1 + C, B, N) of every block of C frames.
+
+    H[-1, 0] is the state before the block, so that s is H[-1, :-1] for the first layer; the other H[k, 0] are unused.
+    """
+    (B, T, _), (K, _, N) = x_BTF.shape, W_KFN.shape
+    layers, threshold_KN = _layers(W_KFN, alpha_KN, *options), sparsity_KN / alpha_KN
+    h_TBN = x_BTF.new_empty(B, T, N).transpose(0, 1)
+    kept, s = [], h0_BN
+    for x_CBF, h_CBN in zip(_blocks_of_frames(x_BTF), _blocks_of_frames(h_TBN.transpose(0, 1)), strict=True):
+        H = x_BTF.new_empty(K, 1 + len(x_CBF), B, N)
         H[-1, 0] = s
-        _forward_block(x, H, layers, thresholds)
+        _forward_block(x_CBF.contiguous(), H, layers, threshold_KN)
+        h_CBN.copy_(H[-1, 1:])
         s = H[-1, -1]
-        h_BTN[:, t : t + C] = H[-1, 1:].transpose(0, 1)
         if keep:
-            blocks.append(H)
-    return h_BTN, blocks
+            kept.append(H)
+    return h_TBN.transpose(0, 1), kept
 
 
-def _forward_block(x_TBF: Tensor, H_KTBN: Tensor, layers: list[_Layer], thresholds: tuple[Tensor, ...]) -> None:
+def _forward_block(x_CBF: Tensor, H: Tensor, layers: list[_Layer], threshold_KN: Tensor) -> None:
     """Fill H[:, 1:] from the state H[-1, 0] and the frames x."""
-    for h_TBN, layer, threshold in zip(H_KTBN[:, 1:], layers, thresholds, strict=True):
+    steps = list(zip(layers, threshold_KN, strict=True))
+    for h_CBN, (layer, threshold) in zip(H[:, 1:], steps, strict=True):
         if layer.A_NN is not None or not layer.residual:
-            torch.addmm(-threshold, x_TBF.flatten(0, 1), layer.scaled_FN, out=h_TBN.view(-1, h_TBN.shape[-1]))
-    e_BF = torch.empty_like(x_TBF[0])
-    s = H_KTBN[-1, 0]
-    for x_BF, *h_KBN in zip(x_TBF, *H_KTBN[:, 1:], strict=True):
-        for h, layer, threshold in zip(h_KBN, layers, thresholds, strict=True):
+            torch.addmm(-threshold, x_CBF.flatten(0, 1), layer.scaled_FN, out=h_CBN.flatten(0, 1))
+    s, e_BF = H[-1, 0], torch.empty_like(x_CBF[0])
+    for x_BF, *h_KBN in zip(x_CBF, *H[:, 1:], strict=True):
+        for h, (layer, threshold) in zip(h_KBN, steps, strict=True):
             if layer.A_NN is not None:
                 h.addmm_(s, layer.A_NN)
             elif layer.residual:
@@ -167,73 +155,73 @@ def _backward(
     x_BTF: Tensor,
     W_KFN: Tensor,
     alpha_KN: Tensor,
-    blocks: list[Tensor],
-    residual_first_layer: bool,
-    gram: bool,
-    *,
+    kept: list[Tensor],
+    options: tuple[bool, bool],
     needs: tuple[bool, ...],
 ) -> tuple[Tensor | None, ...]:
-    """The gradients of x, h0, W, alpha and sparsity, None where not needed."""
+    """The gradients of x, h0, W, alpha and sparsity; None for x where it is not needed."""
     needs_x, _, needs_W, needs_alpha, needs_sparsity, *_ = needs
-    (B, T, F), (K, _, N) = x_BTF.shape, W_KFN.shape
-    layers = _layers(W_KFN, alpha_KN, residual_first_layer, gram)
-    size = min(T, max(1, ROWS // max(B, 1)))
-    G_KTBN = W_KFN.new_zeros(K, 1 + size, B, N)  # G[-1, 0] is the gradient of the state before the block
-    mask_KTBN = W_KFN.new_empty(K, size, B, N)
-    Q_KTBF = x_BTF.new_empty(0 if gram else K, min(size, T), B, F)
-    x_CBF = x_BTF.new_empty(size, B, F)
-    dx_BTF = torch.empty_like(x_BTF) if needs_x else None
-    dW_KFN, dA_KNN = torch.zeros_like(W_KFN), W_KFN.new_zeros(K, N, N)
-    dalpha_KN, dsparsity_KN = torch.zeros_like(alpha_KN), torch.zeros_like(alpha_KN)
-    end = T
-    for H in reversed(blocks):
-        n = H.shape[1] - 1
-        t = end - n
-        end = t
-        x_RF = x_CBF[:n].copy_(x_BTF[:, t : t + n].transpose(0, 1)).flatten(0, 1)
-        G = G_KTBN[:, : n + 1]
-        G[-1, -1] = G[-1, 0]
-        _backward_block(dh_BTN[:, t : t + n].transpose(0, 1), torch.sign(H[:, 1:], out=mask_KTBN[:, :n]), G, Q_KTBF, layers)
+    (K, F, N), (_, gram) = W_KFN.shape, options
+    layers = _layers(W_KFN, alpha_KN, *options)
+    dx_BTF = torch.zeros_like(x_BTF) if needs_x else None
+    xg_KFN, second = W_KFN.new_zeros(K, F, N), W_KFN.new_zeros(K, N if gram else F, N)
+    dalpha_KN, dsparsity_KN = W_KFN.new_zeros(K, N), W_KFN.new_zeros(K, N)
+    ds_BN = dh_BTN.new_zeros(len(dh_BTN), N)
+    t = x_BTF.shape[1]
+    for H in reversed(kept):
+        C = H.shape[1] - 1
+        t -= C
+        x_RF = x_BTF[:, t : t + C].transpose(0, 1).flatten(0, 1)
+        G, Q = _backward_block(dh_BTN[:, t : t + C].transpose(0, 1), ds_BN, H, layers)
+        ds_BN = G[-1, 0]
         dx_RF = torch.zeros_like(x_RF) if needs_x else None
         for k, layer in enumerate(layers):
-            g, h = G[k, 1:].flatten(0, 1), H[k, 1:].flatten(0, 1)
-            s = (H[k - 1, 1:] if k else H[-1, :-1]).flatten(0, 1)
-            q = Q_KTBF[k, :n].flatten(0, 1) if layer.residual and not gram else None
+            s, h, g = (H[k - 1, 1:] if k else H[-1, :-1]).flatten(0, 1), H[k, 1:].flatten(0, 1), G[k, 1:].flatten(0, 1)
+            q = Q[k].flatten(0, 1) if layer.residual and not gram else None
             if needs_x:
                 dx_RF = dx_RF.addmm_(g, layer.scaled_FN.mT) if q is None else dx_RF.add_(q)
             if needs_W and q is None:
-                dW_KFN[k].addmm_(x_RF.mT, g)
+                xg_KFN[k].addmm_(x_RF.mT, g)
                 if layer.residual:
-                    dA_KNN[k].addmm_(s.mT, g)
+                    second[k].addmm_(s.mT, g)
             elif needs_W:
-                e = torch.addmm(x_RF, s, layer.W_FN.mT, alpha=-1)
-                dW_KFN[k] += e.mT @ g - (q.mT @ s) * alpha_KN[k]
+                xg_KFN[k].addmm_(torch.addmm(x_RF, s, layer.W_FN.mT, alpha=-1).mT, g)
+                second[k].addmm_(q.mT, s)
             if needs_alpha:
                 dalpha_KN[k] -= (h - s).mul_(g).sum(0)
             if needs_sparsity:
                 dsparsity_KN[k] -= g.sum(0)
         if needs_x:
-            dx_BTF[:, t : t + n] = dx_RF.view(n, B, F).transpose(0, 1)
-    dW_KFN /= alpha_KN[:, None]
+            dx_BTF[:, t : t + C] = dx_RF.view(C, -1, F).transpose(0, 1)
+    dW_KFN = xg_KFN / alpha_KN[:, None]
     if gram:
-        dA_KNN /= alpha_KN[:, None]
-        dW_KFN -= W_KFN @ (dA_KNN + dA_KNN.mT)
-    return dx_BTF, G_KTBN[-1, 0].clone(), dW_KFN, dalpha_KN / alpha_KN, dsparsity_KN / alpha_KN
+        second /= alpha_KN[:, None]
+        second = W_KFN @ (second + second.mT)
+    dW_KFN -= second
+    return dx_BTF, ds_BN, dW_KFN, dalpha_KN / alpha_KN, dsparsity_KN / alpha_KN
 
 
-def _backward_block(dh_TBN: Tensor, mask_KTBN: Tensor, G_KTBN: Tensor, Q_KTBF: Tensor, layers: list[_Layer]) -> None:
-    masks = [m.unbind() for m in mask_KTBN]
-    Gs = [m.unbind() for m in G_KTBN]
-    for t, dh in reversed(list(enumerate(dh_TBN))):
-        Gs[-1][t+1].add_(dh)
-        for k in reversed(range(len(layers))):
-            g = Gs[k][t+1].mul_(masks[k][t])
-            ds = Gs[k - 1][t+1] if k else Gs[-1][t]
-            A = layers[k].A_NN
-            if A is not None:
-                torch.mm(g, A.mT, out=ds)
-            elif layers[k].residual:
-                q = torch.mm(g, layers[k].scaled_FN.mT, out=Q_KTBF[k, t])
-                torch.addmm(g, q, layers[k].W_FN, alpha=-1, out=ds)
+def _backward_block(dh_CBN: Tensor, ds_BN: Tensor, H: Tensor, layers: list[_Layer]) -> tuple[Tensor, Tensor]:
+    """G."""
+    (K, _, B, N), F = H.shape, len(layers[0].W_FN)
+    gram = any(layer.A_NN is not None for layer in layers)
+    G, Q = torch.zeros_like(H), H.new_empty(0 if gram else K, len(dh_CBN), B, F)
+    G[-1, 1:] = dh_CBN
+    G[-1, -1] += ds_BN
+    steps = [(None if l.A_NN is None else l.A_NN.mT, l.scaled_FN.mT, l.W_FN, l.residual) for l in layers][::-1]
+    Gs = list(zip(*G.unbind()))
+    masks = list(zip(*H[:, 1:].sign()))
+    for t in reversed(range(len(dh_CBN))):
+        gs = Gs[t + 1][::-1]
+        for k, g, mask, ds, (A_T, scaled_T, W, residual) in zip(
+            range(K - 1, -1, -1), gs, masks[t][::-1], (*gs[1:], Gs[t][-1]), steps
+        ):
+            g.mul_(mask)
+            if A_T is not None:
+                ds.addmm_(g, A_T)
+            elif residual:
+                q = torch.mm(g, scaled_T, out=Q[k, t])
+                ds.add_(g).addmm_(q, W, alpha=-1)
             else:
-                ds.copy_(g)
+                ds.add_(g)
+    return G, Q

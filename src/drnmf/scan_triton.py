@@ -22,35 +22,38 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-MAX_ATOMS = 512  # above this a matrix takes longer to stream than one product over the whole batch
+MAX_ATOMS = 512  # above these two, one product for all sequences takes less than to stream A for each of them
+MAX_SEQUENCES = 1024
 WARPS = 16  # of a multiprocessor, for all its sequences together: with 128 registers a thread they fill it
 REGISTERS = 128
 DEPTH = 16  # 16-byte loads a thread starts before it waits for the first: the way to the second-level cache is long
 
 
-def usable(x: Tensor, N: int) -> bool:
-    """Whether the kernels can run for the frames `x` and dictionaries of `N` atoms."""
-    return x.is_cuda and x.dtype == torch.float32 and 0 < N <= MAX_ATOMS
+def usable(x_BTF: Tensor, N: int) -> bool:
+    """Whether the kernels can run, and are likely to be the faster way, for frames `x_BTF` and `N` atoms."""
+    return x_BTF.is_cuda and x_BTF.dtype == torch.float32 and len(x_BTF) <= MAX_SEQUENCES and 0 < N <= MAX_ATOMS
 
 
 def forward_(H_KTBN: Tensor, A_KNN: Tensor) -> None:
     """Turn b in H[:, 1:] into the activations h, in place, from the state H[-1, 0]; A_k maps a state s to s A_k."""
-    K, T, B, N = H_KTBN.shape
-    if B and T > 1:
+    K, T, B, N = len(H_KTBN), H_KTBN.shape[1] - 1, *H_KTBN.shape[2:]
+    if B and T:
         first = H_KTBN[-1, 0], H_KTBN[0, 1]
-        _forward[(B,)](*first, _padded(A_KNN), T - 1, K, *_steps(H_KTBN), **_sizes(B, N, A_KNN.device))
+        with torch.cuda.device_of(H_KTBN):
+            _forward[(B,)](*first, _padded(A_KNN), T, K, *_steps(H_KTBN), **_sizes(B, N, H_KTBN.device))
 
 
-def backward_(G_KTBN: Tensor, H_KTBN: Tensor, dh_TBN: Tensor, A_KNN: Tensor) -> None:
-    """Fill G[:, 1:] with g and G[-1, 0] with the gradient of H[-1, 0], from `forward_`'s H and dL/dh of the last layer.
+def backward_(G_KTBN: Tensor, H_KTBN: Tensor, A_KNN: Tensor) -> None:
+    """Turn dL/dh of the last layer in G[-1, 1:] into g in G[:, 1:], in place, and put that of H[-1, 0] into G[-1, 0].
 
-    G[-1, -1] holds the gradient that arrives from later frames: zeros if there are none.
+    What later frames send back must already be part of G[-1, -1]; H is what `forward_` left.
     """
-    K, T, B, N = H_KTBN.shape
-    if B and T > 1:
-        last = G_KTBN[-1, -1], H_KTBN[-1, -1], dh_TBN.contiguous()[-1]
+    K, T, B, N = len(H_KTBN), H_KTBN.shape[1] - 1, *H_KTBN.shape[2:]
+    if B and T:
+        last = G_KTBN[-1, -1], H_KTBN[-1, -1]
         steps = *_steps(G_KTBN), *_steps(H_KTBN)
-        _backward[(B,)](*last, _padded(A_KNN.mT), T - 1, K, *steps, **_sizes(B, N, A_KNN.device))
+        with torch.cuda.device_of(H_KTBN):
+            _backward[(B,)](*last, _padded(A_KNN.mT), T, K, *steps, **_sizes(B, N, H_KTBN.device))
 
 
 def _steps(H_KTBN: Tensor) -> tuple[int, int]:
@@ -123,16 +126,15 @@ def _forward(
 
 @triton.jit(do_not_specialize=["T", "K", "G_layer", "G_wrap", "H_layer", "H_wrap"])
 def _backward(
-    G, H, dh, A, T, K, G_layer, G_wrap, H_layer, H_wrap,
+    G, H, A, T, K, G_layer, G_wrap, H_layer, H_wrap,
     N: tl.constexpr, P: tl.constexpr, C: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
-    """`G`, `H` and `dh` are rows of the last step and walk back to the first; A is transposed."""
+    """`G` and `H` are rows of the last step and walk back to the first; A is transposed."""
     column = tl.broadcast_to(tl.arange(0, C)[None, :], (D, C))
     once = (column < N) & (tl.arange(0, D)[:, None] == 0)
     G += tl.program_id(0) * N
     H += tl.program_id(0) * N
-    dh += tl.program_id(0) * N
-    u = tl.load(G + column, mask=once, other=0.0) + tl.load(dh + column, mask=once, other=0.0)
+    u = tl.load(G + column, mask=once, other=0.0)
     h = tl.load(H + column, mask=column < N, other=0.0)
     for t in range(T):
         for j in range(K):
@@ -141,11 +143,11 @@ def _backward(
             tl.store(G + column, g, mask=once)
             tl.debug_barrier()  # the product reads the whole row in every thread
             # What the step before needs is asked for here, ahead of the product that hides the wait.
-            H -= tl.where(k > 0, H_layer, H_wrap).to(tl.int64) * N
-            dh -= tl.where(k > 0, 0, tl.num_programs(0)) * N
             more = (k > 0) | (t + 1 < T)
+            H -= tl.where(k > 0, H_layer, H_wrap).to(tl.int64) * N
             h = tl.load(H + column, mask=(column < N) & more, other=0.0)
-            dh_before = tl.load(dh + column, mask=once & more & (k == 0), other=0.0)
-            u = dh_before + _product(G, A + k * N * P, N, P, C, D, R)
-            G -= tl.where(k > 0, G_layer, G_wrap).to(tl.int64) * N
+            G_before = G - tl.where(k > 0, G_layer, G_wrap).to(tl.int64) * N
+            dh = tl.load(G_before + column, mask=once & more & (k == 0), other=0.0)
+            u = dh + _product(G, A + k * N * P, N, P, C, D, R)
+            G = G_before
     tl.store(G + column, tl.broadcast_to(tl.sum(u, 0)[None, :], (D, C)), mask=once)

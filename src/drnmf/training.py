@@ -2,8 +2,9 @@
 
 The folder holds the recipe as used (recipe.toml), the versions it ran with (versions.json), the dictionaries of steps 1
 and 2 (dictionaries.safetensors), the losses (history.csv, tensorboard/), the best model so far (config.json and
-model.safetensors, so that the folder is a model) and the state after the last epoch (last.ckpt). A second call with
-the same recipe goes on where the first was stopped, and ends with the same weights as if it had not been.
+model.safetensors: the folder is a model), the state after the last epoch (last.ckpt) and, when all is done, what
+came of it (summary.json). A second call with the same recipe goes on where the first was stopped, and ends with the
+same weights as if it had not been.
 """
 
 import json
@@ -41,6 +42,7 @@ from drnmf.models.deep_nmf import stack_context
 from drnmf.nmf import train_dictionaries
 from drnmf.recipe import DataSettings, ModelSettings, Recipe
 from drnmf.separator import Separator
+from drnmf.stft import n_frames
 
 log = logging.getLogger("drnmf")
 # Lightning's remarks are for those who program it; what a user should know is said here
@@ -50,7 +52,7 @@ warnings.filterwarnings("ignore", module="lightning")
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, how much of it is done, and of how much."""
 
-RECIPE, DICTIONARIES, LAST = "recipe.toml", "dictionaries.safetensors", "last.ckpt"
+RECIPE, DICTIONARIES, LAST, SUMMARY = "recipe.toml", "dictionaries.safetensors", "last.ckpt", "summary.json"
 KINDS = ("DRNMF", "DeepNMF", "SistaRNN", "LSTMMask", "SparseNMFMask", "ISTAMask")
 _UNTRAINED = ("SparseNMFMask", "ISTAMask")
 _VALIDATION_BATCH = 128  # sequences; no gradients, so more fit than in training
@@ -61,6 +63,9 @@ def train(recipe: Recipe, folder: str | Path, *, progress: Progress | None = Non
     folder = Path(folder)
     _check_model(recipe.model)
     _open_folder(folder, recipe)
+    if (folder / SUMMARY).is_file():
+        log.info("%s: this run is finished; delete the folder to repeat it", folder)
+        return
     training, validation = _datasets(recipe, progress)
     W = None if recipe.model.kind == "LSTMMask" else _dictionaries(recipe, folder, training, progress)
     model = initial_model(recipe.model, W, recipe.training.seed)
@@ -68,12 +73,14 @@ def train(recipe: Recipe, folder: str | Path, *, progress: Progress | None = Non
         save_model(model, folder)
         return
     try:
-        _fit(recipe, folder, model, _Data(recipe, training, validation))
+        summary = _fit(recipe, folder, model, _Data(recipe, training, validation))
     except Diverged as error:
         raise Diverged(
             f"{error}; the best weights before that are kept in {folder}. "
             "Try a lower learning_rate, gradient_clip = 1 or, for DRNMF, alpha_range = 'stable'"
         ) from None
+    if _rank() == 0:
+        write_atomically(folder / SUMMARY, json.dumps(summary, indent=2).encode())
 
 
 def initial_model(settings: ModelSettings, W: Tensor | None, seed: int) -> Separator:
@@ -157,9 +164,9 @@ def _datasets(recipe: Recipe, progress: Progress | None) -> tuple[Dataset, Datas
     """Training and validation set, every file looked at before anything starts."""
     data = recipe.data
     source, held = _sources(data)
-    device, seed = _device(recipe), recipe.training.seed
-    training = Dataset(source, fresh=data.fresh, seed=seed, device=device, progress=progress)
-    validation = Dataset(held, seed=seed + 1, device=device, progress=progress)
+    device, seed, in_memory = _device(recipe), recipe.training.seed, data.in_memory
+    training = Dataset(source, fresh=data.fresh, seed=seed, in_memory=in_memory, device=device, progress=progress)
+    validation = Dataset(held, seed=seed + 1, in_memory=in_memory, device=device, progress=progress)
     log.info("%d utterances to train on, %d to validate", len(training), len(validation))
     return training, validation
 
@@ -216,15 +223,15 @@ def _dictionaries(recipe: Recipe, folder: Path, dataset: Dataset, progress: Prog
 
 def _dictionary_data(recipe: Recipe, dataset: Dataset) -> tuple[Tensor, Tensor]:
     """Clean and noisy features (F, T) of the training set, evenly thinned out if there are too many."""
-    batches = Batches(dataset, max_frames=None, shuffle=False, batch_size=8)
-    total = sum(int(batch.frames.sum()) for batch in batches) if not dataset.recordings.in_memory else 0
-    step = max(1, -(-total // recipe.dictionary.max_frames))
+    batches = Batches(dataset, max_frames=None, shuffle=False, batch_size=8, workers=recipe.data.workers)
+    total = sum(n_frames(dataset.length(item)) for item in dataset.items())
+    step = -(-total // recipe.dictionary.max_frames)
     kept: tuple[list[Tensor], list[Tensor]] = ([], [])
     for batch in batches:
         for spectra, frames in zip(batch.spectra()[::-1], kept, strict=True):
             features = dictionary_features(spectra.abs(), recipe.model)
             frames.append(features[batch.mask()][::step])
-    clean, noisy = (torch.cat(frames)[: recipe.dictionary.max_frames].mT.contiguous() for frames in kept)
+    clean, noisy = (torch.cat(frames).mT.contiguous() for frames in kept)
     return clean, noisy
 
 
@@ -255,13 +262,14 @@ class _Data(L.LightningDataModule):
             batch_size=batch_size,
             max_frames=self.recipe.data.max_frames,
             shuffle=shuffle,
+            workers=self.recipe.data.workers,
             rank=self.trainer.global_rank,
             world=self.trainer.world_size,
         )
 
 
-def _fit(recipe: Recipe, folder: Path, model: Separator, data: _Data) -> None:
-    """Step 4: backpropagation, from the last checkpoint if there is one."""
+def _fit(recipe: Recipe, folder: Path, model: Separator, data: _Data) -> dict[str, float]:
+    """Step 4: backpropagation, from the last checkpoint if there is one. Returns the row of the best epoch."""
     settings = recipe.training
     # the paper's: LSTMs at 1e-4 with gradients clipped to 1, the others at 1e-3 without clipping
     rate, clip = (1e-4, 1.0) if recipe.model.kind == "LSTMMask" else (1e-3, 0.0)
@@ -295,6 +303,10 @@ def _fit(recipe: Recipe, folder: Path, model: Separator, data: _Data) -> None:
     if last.is_file():
         log.info("continuing from %s", last)
     trainer.fit(module, data, ckpt_path=last if last.is_file() else None)
+    if trainer.interrupted:
+        raise KeyboardInterrupt
+    parameters = sum(p.numel() for p in model.parameters())
+    return {**record.best, "epochs": record.rows[-1]["epoch"], "parameters": parameters}
 
 
 def _tensorboard(folder: Path) -> Logger | bool:

@@ -2,9 +2,8 @@
 
 The paper cuts *spectrograms* into sequences of at most 500 frames. Spectra are computed on the training device, so a
 batch holds waveforms, cut such that their spectra are those frames exactly. Frame t of a signal x covers samples
-[128 t - 512, 128 t), zeros outside the signal (see `drnmf.stft`): frames a to b - 1 need x[128 a - 512 : 128 (b - 1)].
-`stft` of that piece puts 4 frames before and 4 after them that know nothing of the neighbours, and `Batch.spectra`
-drops these. Zeros behind a shorter sequence change none of its frames.
+[128 t - 512, 128 t), zeros outside the signal (see `drnmf.stft`): frames a to b - 1 are the full windows inside
+x[128 a - 512 : 128 (b - 1)]. Zeros behind a shorter sequence change none of its frames.
 
 A mixture is made once an epoch and then cut; the sequences wait in a window from which batches are drawn by chance, so
 that those of one utterance part. Everything random is drawn in the main process from (seed, epoch): the number of
@@ -26,9 +25,8 @@ from drnmf.data.folders import Pool
 from drnmf.data.mixing import Item, Mixture, Pair
 from drnmf.data.recordings import Progress, Recordings, check_fit, files_of, listen, raise_first, scan
 from drnmf.errors import InputError
-from drnmf.stft import HOP, WINDOW, n_frames, stft
+from drnmf.stft import HOP, WINDOW, analyse, n_frames
 
-MARGIN = WINDOW // HOP  # frames at both ends of a cut waveform's spectra that do not belong to the sequence
 _CHUNK = 500 * 16000  # samples, padding included, that are mixed at a time
 _WINDOW = 500_000  # frames from which batches are drawn: about an hour of sound, 0.5 GB
 
@@ -42,12 +40,11 @@ class Batch(NamedTuple):
 
     def spectra(self) -> tuple[Tensor, Tensor]:
         """Complex spectra of mixtures and targets, both (B, T, 257)."""
-        noisy, clean = stft(torch.stack([self.noisy, self.clean]))[:, :, MARGIN:-MARGIN]
-        return noisy, clean
+        return analyse(self.noisy), analyse(self.clean)
 
     def mask(self) -> Tensor:
         """Which frames count: boolean (B, T)."""
-        T = n_frames(self.noisy.shape[1]) - 2 * MARGIN
+        T = (self.noisy.shape[1] - WINDOW) // HOP + 1
         return torch.arange(T, device=self.frames.device) < self.frames[:, None]
 
 

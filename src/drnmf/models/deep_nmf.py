@@ -31,7 +31,7 @@ class DeepNMF(Separator):
         context: int = 1,
         beta: float = 2.0,
         sparsity: float = 1.0,
-        epsilon: float = 1e-12,
+        epsilon: float = 1e-16,
         generator: torch.Generator | None = None,
     ) -> None:
         n_speech = split_sources(n_atoms, n_speech)

@@ -58,7 +58,7 @@ class DRNMF(Separator):
         reconstruction: Literal["shared", "separate"] = "shared",
         power: float = 1.0,
         warm_start: bool = True,
-        epsilon: float = 1e-12,
+        epsilon: float = 1e-16,
         generator: torch.Generator | None = None,
     ) -> None:
         n_speech = split_sources(n_atoms, n_speech)
