@@ -18,7 +18,10 @@ RESULTS = Path(__file__).parent / "results.json"
 
 def table(rows: list[Row]) -> Table:
     """All rows below each other, a line between the parts."""
-    drawn = Table(title="Speed and memory, one thread")
+    drawn = Table(
+        title="Speed and memory, one thread",
+        caption="Sparse NMF is nmf.infer_activations, not the fastest way to do it: see docs/decisions.md, Benchmarks.",
+    )
     for heading in ("part", "case"):
         drawn.add_column(heading)
     for heading in ("time", "real-time\nfactor", "faster than\nsparse NMF", "memory\n(MB)", "parameters"):
@@ -51,11 +54,11 @@ def main() -> None:
     arguments = parser.parse_args()
     start = time.perf_counter()
     console = Console(width=None if sys.stdout.isatty() else 140)  # a file has no width to keep to
+    described = machine()
     rows: list[Row] = []
     for name in [arguments.only] if arguments.only else PARTS:
         with console.status(f"measuring {name} ..."):
             rows += PARTS[name](quick=arguments.quick)
-    described = machine()
     console.print(table(rows))
     console.print(", ".join(f"{key} {value}" for key, value in described.items()))
     # a part or a quick look must not take the place of a full run

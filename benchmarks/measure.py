@@ -49,7 +49,7 @@ def in_fresh_process(module: str, *arguments: str) -> Row:
 
 
 def machine() -> Row:
-    """What the numbers were measured on."""
+    """What the numbers are measured on; to be asked before measuring, since it tells what else is running."""
     import torch
 
     return {
@@ -59,6 +59,7 @@ def machine() -> Row:
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "torch": torch.__version__,
+        "load_before": round(os.getloadavg()[0], 1),  # above 0: other programs had a share in the numbers
     }
 
 

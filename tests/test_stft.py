@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drnmf import InputError, istft, stft
-from drnmf.stft import n_frames, sqrt_hann
+from drnmf.stft import _windows, n_frames
 from examples import DEVICES, recording, seeded
 
 TOLERANCE = {torch.float32: 1e-6, torch.float64: 1e-12}
@@ -56,8 +56,24 @@ def test_gradients():
     assert torch.autograd.gradcheck(lambda X: istft(X, 130), X, fast_mode=True)
 
 
+class Magnitude(torch.nn.Module):
+    def forward(self, x):
+        return stft(x).abs()
+
+
+def test_tracing_and_eager_use_do_not_disturb_each_other():
+    _windows.clear()
+    x = torch.rand(500)
+    before = torch.export.export(Magnitude(), (x,))
+    eager = stft(x).abs()
+    after = torch.export.export(Magnitude(), (x,))
+    assert type(eager) is torch.Tensor
+    for program in (before, after):
+        torch.testing.assert_close(program.module()(x), eager)
+
+
 def test_a_window_made_in_inference_mode_can_be_trained_with():
-    sqrt_hann.cache_clear()
+    _windows.clear()
     with torch.inference_mode():
         stft(torch.rand(500))
     x = torch.rand(500, requires_grad=True)

@@ -12,14 +12,14 @@ from typing import Any
 import safetensors.torch
 from safetensors import SafetensorError
 
-from drnmf import stft
 from drnmf.errors import InputError
 from drnmf.models import DRNMF, DeepNMF, ISTAMask, LSTMMask, SistaRNN, SparseNMFMask
 from drnmf.separator import Separator
+from drnmf.stft import HOP, SAMPLE_RATE, WINDOW
 
 FORMAT = 1
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
-_FRONT_END = {"sample_rate": stft.SAMPLE_RATE, "window": stft.WINDOW, "hop": stft.HOP}
+_FRONT_END = {"sample_rate": SAMPLE_RATE, "window": WINDOW, "hop": HOP}
 _MODELS: dict[str, type[Separator]] = {
     model.__name__: model for model in (DRNMF, DeepNMF, ISTAMask, LSTMMask, SistaRNN, SparseNMFMask)
 }

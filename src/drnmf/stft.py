@@ -5,8 +5,6 @@ squares add up to 2; halving the overlap-add of windowed frames therefore return
 scaling.
 """
 
-import functools
-
 import torch
 from torch import Tensor
 
@@ -17,6 +15,7 @@ WINDOW = 512
 HOP = 128
 BINS = WINDOW // 2 + 1
 _OVERLAP = WINDOW // HOP
+_windows: dict[tuple[torch.dtype, torch.device], Tensor] = {}
 
 
 def n_frames(length: int) -> int:
@@ -69,8 +68,12 @@ def overlap_add(frames: Tensor) -> Tensor:
     return total.flatten(-2) / (_OVERLAP / 2)
 
 
-@functools.lru_cache(maxsize=16)
 def sqrt_hann(dtype: torch.dtype, device: torch.device) -> Tensor:
     """The window, periodic: its squares at hop 128 add up to 2 everywhere."""
-    with torch.inference_mode(False):  # cached: a tensor made in inference mode could never be used in training
-        return torch.hann_window(WINDOW, periodic=True, dtype=torch.float64).sqrt().to(dtype=dtype, device=device)
+    if (dtype, device) in _windows:
+        return _windows[dtype, device]
+    with torch.inference_mode(False):  # kept: a tensor made in inference mode could never be used in training
+        window = torch.hann_window(WINDOW, periodic=True, dtype=torch.float64).sqrt().to(dtype=dtype, device=device)
+    if type(window) is Tensor:  # nor could the stand-in that tracing makes, as in torch.export
+        _windows[dtype, device] = window
+    return window
