@@ -4,6 +4,9 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
+
+torch.set_num_threads(1)  # everything here is small: threads would wait for each other longer than they work
 
 AUDIO = Path(__file__).parent / "audio"
 

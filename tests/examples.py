@@ -19,8 +19,6 @@ DEVICES = [
 ]
 N_SPEECH = 6
 
-torch.set_num_threads(1)  # everything here is small: threads would wait for each other longer than they work
-
 
 def seeded(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)

@@ -17,7 +17,7 @@ Loss = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 def signal_approximation(mask: Tensor, X: Tensor, Y: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
-    """Equation (6): (M |X| - |Y|)^2, over time-frequency cells."""
+    """Equation (7): (M |X| - |Y|)^2, over time-frequency cells."""
     return _over_cells((mask * X.abs() - Y.abs()).square(), valid)
 
 

@@ -1,28 +1,29 @@
 """The DR-NMF recurrence over all frames, fast: `ista.unfolded_ista` with its own backward pass.
 
-Layer k of frame t takes the state s, which is h^(k-1)_t, or h^(K)_{t-1} for the first layer (rows, one per sequence):
+Layer k of frame t takes a state s to h^(k)_t (rows, one per sequence); s is h^(k-1)_t, and h^(K)_{t-1} for k = 1:
 
-    a^(k)_t = s + (x_t W_k - s W_k^T W_k - lambda_k) / alpha_k,        h^(k)_t = max(a^(k)_t, 0),
+    a = s + (x_t W_k - s W_k^T W_k - lambda_k) / alpha_k,        h^(k)_t = max(a, 0).
 
-evaluated in one of two forms, the smaller of which leaves less work to the steps that must wait for each other:
+Each of these steps waits for the one before, so as little as possible is left to them. There are two forms:
 
-    Gram        a = s A_k + b^(k)_t   with A_k = I - W_k^T W_k / alpha_k, and b^(k) = (x W_k - lambda_k) / alpha_k of many frames at once
+    Gram        a = s A_k + b,  A_k = I - W_k^T W_k / alpha_k,   b = (x W_k - lambda_k) / alpha_k for many frames at once
     factored    a = s - lambda_k / alpha_k + (x_t - s W_k^T) W_k / alpha_k
 
-Backward, with g = dL/da and q = (g / alpha_k) W_k^T, the steps are taken in the reverse order:
+Backward, the steps run from the last to the first. With g = dL/da and q = (g / alpha_k) W_k^T,
 
-    g^(k)_t = (dL/dh^(k)_t where h^(k)_t > 0, else 0),                 dL/ds = g A_k^T = g - q W_k,
+    g = dL/dh where h > 0, else 0,                               dL/ds = g A_k^T = g - q W_k,
 
-and the rest are large products over many frames and all sequences, here summed over the rows that they share:
+and what remains are products and sums over many rows (frames of all sequences) at once:
 
-    dL/dx      = sum_k q^(k)                    dL/dW_k = (x^T g - W_k s^T g) / alpha_k - W_k (s^T g / alpha_k)^T     Gram
-    dL/dlambda_k = -sum g / alpha_k                     = (x - s W_k^T)^T g / alpha_k - q^T s                         factored
-    dL/dalpha_k  = -sum g (h^(k) - s) / alpha_k, because a = h^(k) wherever g is not zero.
+    dL/dx        = sum over k of q
+    dL/dW_k      = x^T g / alpha_k - W_k (M + M^T),  M = s^T g / alpha_k       (Gram)
+                 = (x - s W_k^T)^T g / alpha_k - q^T s                         (factored)
+    dL/dalpha_k  = -sum of g (h - s) / alpha_k,  as a = h wherever g is not 0
+    dL/dlambda_k = -sum of g / alpha_k
 
-Only the activations h^(k)_t are kept from forward to backward; g lives for one block of frames.
+Only the activations h^(k)_t are kept for the backward pass; they hold the relu's mask. g lives for one block of frames.
 """
 
-from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple, cast
 
 import torch
@@ -31,7 +32,7 @@ from torch.autograd.function import once_differentiable
 
 from drnmf.errors import InputError
 
-ROWS = 2048  # frames x sequences in a block: enough for an efficient product, little beside the kept activations
+ROWS = 1024  # frames x sequences in a block: enough for efficient products, few enough to stay in cache
 
 
 def scan(
@@ -47,23 +48,38 @@ def scan(
 ) -> Tensor:
     """What `ista.unfolded_ista` returns, h (B, T, N), differentiable once in all five tensors.
 
-    `form` says how layers are evaluated, by default by size; the results differ by rounding only.
+    `form` says how layers are evaluated, by default the way that costs less; results differ by rounding only.
     """
+    _check(x_BTF, W_KFN, alpha_KN, sparsity_KN, h0_BN)
     (B, T, F), (K, _, N) = x_BTF.shape, W_KFN.shape
-    # Multiplications per layer and frame in the steps themselves, and those of W^T W shared by all frames.
-    gram = N * N + F * N * N / max(B * T, 1) < 2 * F * N if form == "auto" else form == "gram"
+    # Multiplications in one step; the Gram form also has to make W^T W, once for all rows.
+    gram = N * N * (1 + F / max(B * T, 1)) < 2 * F * N if form == "auto" else form == "gram"
     layers = (W_KFN, alpha_KN.expand(K, N), sparsity_KN.expand(K, N), residual_first_layer, gram)
-    with torch.autocast(x_BTF.device.type, enabled=False):  # thousands of steps would add up its roundings
+    with torch.autocast(x_BTF.device.type, enabled=False):  # thousands of dependent steps would add up its rounding
         if warm_start:
             return _run(x_BTF, h0_BN, *layers)
         # Frames that do not depend on each other are sequences of one frame.
-        x_blocks, h0_blocks = x_BTF.reshape(B * T, 1, F).split(ROWS), h0_BN.repeat_interleave(T, 0).split(ROWS)
-        h_blocks = [_run(x, h0, *layers) for x, h0 in zip(x_blocks, h0_blocks, strict=True)]
-        return torch.cat(h_blocks).view(B, T, N)
+        x_R1F, h0_RN = x_BTF.reshape(B * T, 1, F), h0_BN.repeat_interleave(T, 0)
+        h_R1N = [_run(x, h0, *layers) for x, h0 in zip(x_R1F.split(ROWS), h0_RN.split(ROWS), strict=True)]
+        return torch.cat(h_R1N).view(B, T, N)
+
+
+def _check(x: Tensor, W: Tensor, alpha: Tensor, sparsity: Tensor, h0: Tensor) -> None:
+    if W.ndim != 3 or len(W) == 0 or x.ndim != 3 or x.shape[2] != W.shape[1]:
+        raise InputError(f"scan needs x (B, T, F) and W (K, F, N), got {tuple(x.shape)} and {tuple(W.shape)}")
+    K, _, N = W.shape
+    if h0.shape != (len(x), N):
+        raise InputError(f"h0 must be (B, N) = {(len(x), N)}, got {tuple(h0.shape)}")
+    for name, value in (("alpha", alpha), ("sparsity", sparsity)):
+        if value.shape not in ((K, 1), (K, N)):
+            raise InputError(f"{name} must be (K, 1) or (K, N) = {(K, N)}, got {tuple(value.shape)}")
+    kinds = {(tensor.dtype, tensor.device) for tensor in (x, W, alpha, sparsity, h0)}
+    if len(kinds) > 1:
+        raise InputError(f"scan needs one dtype and one device, got {', '.join(sorted(map(str, kinds)))}")
 
 
 def _run(x_BTF: Tensor, h0_BN: Tensor, W_KFN: Tensor, alpha_KN: Tensor, sparsity_KN: Tensor, *options: bool) -> Tensor:
-    """h (B, T, N), keeping the activations of all layers only where a gradient will ask for them."""
+    """h (B, T, N), keeping activations only where a gradient will ask for them."""
     tensors = (x_BTF, h0_BN, W_KFN, alpha_KN, sparsity_KN)
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
         return cast(Tensor, _Scan.apply(*tensors, *options))  # type: ignore[no-untyped-call]
@@ -73,20 +89,20 @@ def _run(x_BTF: Tensor, h0_BN: Tensor, W_KFN: Tensor, alpha_KN: Tensor, sparsity
 class _Scan(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, h0: Tensor, W: Tensor, alpha: Tensor, sparsity: Tensor, *options: bool) -> Tensor:
-        h_BTN, blocks = _forward(x, h0, W, alpha, sparsity, *options, keep=True)
-        ctx.save_for_backward(x, W, alpha, *blocks)
+        h_BTN, kept = _forward(x, h0, W, alpha, sparsity, *options, keep=True)
+        ctx.save_for_backward(x, W, alpha, *kept)
         ctx.options = options
         return h_BTN
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, dh_BTN: Tensor) -> tuple[Tensor | None, ...]:
-        x_BTF, W_KFN, alpha_KN, *blocks = ctx.saved_tensors
-        return *_backward(dh_BTN, x_BTF, W_KFN, alpha_KN, blocks, ctx.options, ctx.needs_input_grad), None, None
+        x_BTF, W_KFN, alpha_KN, *kept = ctx.saved_tensors
+        return *_backward(dh_BTN, x_BTF, W_KFN, alpha_KN, kept, ctx.options, ctx.needs_input_grad), None, None
 
 
 class _Layer(NamedTuple):
-    """What a step of one layer multiplies by. With neither `A_NN` nor `residual`, it only adds the state."""
+    """What the steps of one layer multiply by. With neither `A_NN` nor `residual` they only add the state."""
 
     W_FN: Tensor
     scaled_FN: Tensor  # W / alpha
@@ -103,43 +119,41 @@ def _layers(W_KFN: Tensor, alpha_KN: Tensor, residual_first_layer: bool, gram: b
     return layers
 
 
-def _blocks_of_frames(x_BTF: Tensor) -> tuple[Tensor, ...]:
-    """x (T, B, F) cut into blocks of C frames."""
-    B, T, _ = x_BTF.shape
-    return x_BTF.transpose(0, 1).split(max(1, ROWS // max(B, 1))) if T else ()
+def _blocks(x_BTF: Tensor) -> tuple[Tensor, ...]:
+    """Frames in blocks, each (C, B, F)."""
+    return x_BTF.transpose(0, 1).split(max(1, ROWS // max(1, len(x_BTF))))
 
 
 def _forward(
     x_BTF: Tensor, h0_BN: Tensor, W_KFN: Tensor, alpha_KN: Tensor, sparsity_KN: Tensor, *options: bool, keep: bool
 ) -> tuple[Tensor, list[Tensor]]:
-    """h (B, T, N) and, if they are to be kept, the activations H (K, 1 + C, B, N) of every block of C frames.
+    """h (B, T, N) and, to `keep`, the activations H (K, 1 + C, B, N) of every block of C frames.
 
-    H[-1, 0] is the state before the block, so that s is H[-1, :-1] for the first layer; the other H[k, 0] are unused.
+    H[-1, 0] is the state before the block, so that H[-1, :-1] is s for the first layer. The other H[k, 0] are not used.
     """
     (B, T, _), (K, _, N) = x_BTF.shape, W_KFN.shape
-    layers, threshold_KN = _layers(W_KFN, alpha_KN, *options), sparsity_KN / alpha_KN
-    h_TBN = x_BTF.new_empty(B, T, N).transpose(0, 1)
-    kept, s = [], h0_BN
-    for x_CBF, h_CBN in zip(_blocks_of_frames(x_BTF), _blocks_of_frames(h_TBN.transpose(0, 1)), strict=True):
+    layers, thresholds = _layers(W_KFN, alpha_KN, *options), sparsity_KN / alpha_KN
+    h_BTN, state, kept = x_BTF.new_empty(B, T, N), h0_BN, []
+    for x_CBF, h_CBN in zip(_blocks(x_BTF), _blocks(h_BTN), strict=True):
         H = x_BTF.new_empty(K, 1 + len(x_CBF), B, N)
-        H[-1, 0] = s
-        _forward_block(x_CBF.contiguous(), H, layers, threshold_KN)
+        H[-1, 0] = state
+        _forward_block(x_CBF.contiguous(), H, layers, thresholds)
         h_CBN.copy_(H[-1, 1:])
-        s = H[-1, -1]
+        state = H[-1, -1]
         if keep:
             kept.append(H)
-    return h_TBN.transpose(0, 1), kept
+    return h_BTN, kept
 
 
 def _forward_block(x_CBF: Tensor, H: Tensor, layers: list[_Layer], threshold_KN: Tensor) -> None:
     """Fill H[:, 1:] from the state H[-1, 0] and the frames x."""
-    steps = list(zip(layers, threshold_KN, strict=True))
-    for h_CBN, (layer, threshold) in zip(H[:, 1:], steps, strict=True):
+    _, B, F = x_CBF.shape
+    for h_CBN, layer, threshold in zip(H[:, 1:], layers, threshold_KN, strict=True):
         if layer.A_NN is not None or not layer.residual:
             torch.addmm(-threshold, x_CBF.flatten(0, 1), layer.scaled_FN, out=h_CBN.flatten(0, 1))
-    s, e_BF = H[-1, 0], torch.empty_like(x_CBF[0])
+    s, e_BF, thresholds = H[-1, 0], x_CBF.new_empty(B, F), threshold_KN.unbind()
     for x_BF, *h_KBN in zip(x_CBF, *H[:, 1:], strict=True):
-        for h, (layer, threshold) in zip(h_KBN, steps, strict=True):
+        for h, layer, threshold in zip(h_KBN, layers, thresholds, strict=True):
             if layer.A_NN is not None:
                 h.addmm_(s, layer.A_NN)
             elif layer.residual:
@@ -159,69 +173,55 @@ def _backward(
     options: tuple[bool, bool],
     needs: tuple[bool, ...],
 ) -> tuple[Tensor | None, ...]:
-    """The gradients of x, h0, W, alpha and sparsity; None for x where it is not needed."""
+    """The gradients of x, h0, W, alpha and sparsity; where one is not needed, None or zeros."""
     needs_x, _, needs_W, needs_alpha, needs_sparsity, *_ = needs
-    (K, F, N), (_, gram) = W_KFN.shape, options
-    layers = _layers(W_KFN, alpha_KN, *options)
-    dx_BTF = torch.zeros_like(x_BTF) if needs_x else None
-    xg_KFN, second = W_KFN.new_zeros(K, F, N), W_KFN.new_zeros(K, N if gram else F, N)
-    dalpha_KN, dsparsity_KN = W_KFN.new_zeros(K, N), W_KFN.new_zeros(K, N)
-    ds_BN = dh_BTN.new_zeros(len(dh_BTN), N)
-    t = x_BTF.shape[1]
-    for H in reversed(kept):
-        C = H.shape[1] - 1
-        t -= C
-        x_RF = x_BTF[:, t : t + C].transpose(0, 1).flatten(0, 1)
-        G, Q = _backward_block(dh_BTN[:, t : t + C].transpose(0, 1), ds_BN, H, layers)
-        ds_BN = G[-1, 0]
-        dx_RF = torch.zeros_like(x_RF) if needs_x else None
-        for k, layer in enumerate(layers):
-            s, h, g = (H[k - 1, 1:] if k else H[-1, :-1]).flatten(0, 1), H[k, 1:].flatten(0, 1), G[k, 1:].flatten(0, 1)
-            q = Q[k].flatten(0, 1) if layer.residual and not gram else None
-            if needs_x:
-                dx_RF = dx_RF.addmm_(g, layer.scaled_FN.mT) if q is None else dx_RF.add_(q)
-            if needs_W and q is None:
-                xg_KFN[k].addmm_(x_RF.mT, g)
-                if layer.residual:
-                    second[k].addmm_(s.mT, g)
-            elif needs_W:
-                xg_KFN[k].addmm_(torch.addmm(x_RF, s, layer.W_FN.mT, alpha=-1).mT, g)
-                second[k].addmm_(q.mT, s)
+    (K, F, N), (_, gram), layers = W_KFN.shape, options, _layers(W_KFN, alpha_KN, *options)
+    ds_BN, dx_blocks = dh_BTN.new_zeros(len(dh_BTN), N), []
+    dalpha_KN, dlambda_KN = W_KFN.new_zeros(K, N), W_KFN.new_zeros(K, N)
+    xg_KFN, sg_K = W_KFN.new_zeros(K, F, N), W_KFN.new_zeros(K, N if gram else F, N)  # the two terms of dL/dW
+    for x_CBF, dh_CBN, H in zip(_blocks(x_BTF)[::-1], _blocks(dh_BTN)[::-1], kept[::-1], strict=True):
+        G = _backward_block(dh_CBN, ds_BN, H, layers)
+        ds_BN, x_RF, h_KRN, g_KRN = G[-1, 0], x_CBF.flatten(0, 1), H[:, 1:].flatten(1, 2), G[:, 1:].flatten(1, 2)
+        q_KRF = g_KRN @ (W_KFN / alpha_KN[:, None]).mT if needs_x or not gram else g_KRN.new_empty(K, 0)
+        if needs_x:
+            dx_blocks.append(q_KRF.sum(0).view_as(x_CBF))
+        if needs_sparsity:
+            dlambda_KN -= g_KRN.sum(1)
+        s_KRN = [H[-1, :-1].flatten(0, 1), *h_KRN[:-1]]
+        for k, (layer, s, h, g, q) in enumerate(zip(layers, s_KRN, h_KRN, g_KRN, q_KRF, strict=True)):
             if needs_alpha:
                 dalpha_KN[k] -= (h - s).mul_(g).sum(0)
-            if needs_sparsity:
-                dsparsity_KN[k] -= g.sum(0)
-        if needs_x:
-            dx_BTF[:, t : t + C] = dx_RF.view(C, -1, F).transpose(0, 1)
-    dW_KFN = xg_KFN / alpha_KN[:, None]
+            if needs_W and layer.residual and not gram:
+                xg_KFN[k].addmm_(torch.addmm(x_RF, s, layer.W_FN.mT, alpha=-1).mT, g)
+                sg_K[k].addmm_(q.mT, s)
+            elif needs_W:
+                xg_KFN[k].addmm_(x_RF.mT, g)
+                if layer.residual:
+                    sg_K[k].addmm_(s.mT, g)
+    dx_BTF = torch.cat(dx_blocks[::-1]).transpose(0, 1) if needs_x else None
     if gram:
-        second /= alpha_KN[:, None]
-        second = W_KFN @ (second + second.mT)
-    dW_KFN -= second
-    return dx_BTF, ds_BN, dW_KFN, dalpha_KN / alpha_KN, dsparsity_KN / alpha_KN
+        M_KNN = sg_K / alpha_KN[:, None]
+        sg_K = W_KFN @ (M_KNN + M_KNN.mT)
+    dW_KFN = xg_KFN / alpha_KN[:, None] - sg_K
+    return dx_BTF, ds_BN, dW_KFN, dalpha_KN / alpha_KN, dlambda_KN / alpha_KN
 
 
-def _backward_block(dh_CBN: Tensor, ds_BN: Tensor, H: Tensor, layers: list[_Layer]) -> tuple[Tensor, Tensor]:
-    """G."""
-    (K, _, B, N), F = H.shape, len(layers[0].W_FN)
-    gram = any(layer.A_NN is not None for layer in layers)
-    G, Q = torch.zeros_like(H), H.new_empty(0 if gram else K, len(dh_CBN), B, F)
+def _backward_block(dh_CBN: Tensor, ds_BN: Tensor, H: Tensor, layers: list[_Layer]) -> Tensor:
+    """G (K, 1 + C, B, N): g of all steps in G[:, 1:], and in G[-1, 0] the gradient of the state before the block."""
+    G = torch.zeros_like(H)
     G[-1, 1:] = dh_CBN
     G[-1, -1] += ds_BN
-    steps = [(None if l.A_NN is None else l.A_NN.mT, l.scaled_FN.mT, l.W_FN, l.residual) for l in layers][::-1]
-    Gs = list(zip(*G.unbind()))
-    masks = list(zip(*H[:, 1:].sign()))
+    g_CK, mask_CK = list(zip(*G, strict=True)), list(zip(*H[:, 1:].sign(), strict=True))
+    steps = [(layer, None if layer.A_NN is None else layer.A_NN.mT) for layer in layers]
     for t in reversed(range(len(dh_CBN))):
-        gs = Gs[t + 1][::-1]
-        for k, g, mask, ds, (A_T, scaled_T, W, residual) in zip(
-            range(K - 1, -1, -1), gs, masks[t][::-1], (*gs[1:], Gs[t][-1]), steps
-        ):
+        g_K = g_CK[t + 1]
+        ds_K = (g_CK[t][-1], *g_K)
+        for g, ds, mask, (layer, A_T) in zip(g_K[::-1], ds_K[-2::-1], mask_CK[t][::-1], steps[::-1], strict=True):
             g.mul_(mask)
             if A_T is not None:
                 ds.addmm_(g, A_T)
-            elif residual:
-                q = torch.mm(g, scaled_T, out=Q[k, t])
-                ds.add_(g).addmm_(q, W, alpha=-1)
+            elif layer.residual:
+                ds.add_(g).addmm_(g @ layer.scaled_FN.mT, layer.W_FN, alpha=-1)
             else:
                 ds.add_(g)
-    return G, Q
+    return G

@@ -1,0 +1,105 @@
+"""The commands as a person types them, from recordings to a score."""
+
+import contextlib
+import io
+import json
+import subprocess
+import sys
+from types import SimpleNamespace
+from unittest import mock
+
+import pytest
+
+from drnmf import audio, cli
+
+
+def drnmf(*arguments, status=0):
+    """Run the command in this process: importing torch anew for each would take most of the time."""
+    out, err, code = io.StringIO(), io.StringIO(), None
+    with (
+        mock.patch.object(sys, "argv", ["drnmf", *map(str, arguments)]),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        try:
+            cli.main()
+        except SystemExit as end:
+            code = end.code
+    assert (code or 0) == status, err.getvalue()
+    return SimpleNamespace(stdout=out.getvalue(), stderr=err.getvalue())
+
+
+@pytest.fixture(scope="module")
+def workshop(tmp_path_factory, speech_dir, noise_dir):
+    """A folder with short voices, a manifest, mixtures, and a model trained on them."""
+    folder = tmp_path_factory.mktemp("workshop")
+    (folder / "voices").mkdir()
+    for path in speech_dir.glob("*.flac"):
+        audio.write(folder / "voices" / path.name, audio.read(path, count=24000)[0], 16000)
+    drnmf("mix", folder / "voices", noise_dir, "-o", folder / "test.csv", "--snr", 0, "--snr", 6)
+    drnmf("mix", folder / "voices", noise_dir, "-o", folder / "pairs", "--seed", 7)
+    (folder / "recipe.toml").write_text(
+        '[data]\ntrain = "test.csv"\nmax_frames = 50\n[dictionary]\nrank_per_source = 8\nmax_iter = 20\n'
+        '[model]\nn_layers = 2\n[training]\nmax_epochs = 2\nlearning_rate = 1e-2\naccelerator = "cpu"\n'
+    )
+    drnmf("train", folder / "recipe.toml", "-o", folder / "model")
+    return folder
+
+
+def test_evaluate_prints_and_saves_a_table(workshop):
+    done = drnmf(
+        "evaluate", workshop / "model", workshop / "test.csv", "--metric", "sdr", "--save", workshop / "scores"
+    )
+    assert "sdr_improvement" in done.stdout
+    lines = json.loads((workshop / "scores.json").read_text())["summary"]
+    assert lines[-1]["count"] == 5
+    assert {line["snr_db"] for line in lines} <= {0, 6, "all"}
+    assert (workshop / "scores.csv").read_text().startswith("snr_db,count,sdr_noisy,sdr,")
+    assert (workshop / "scores.md").read_text().startswith("| snr_db |")
+
+
+def test_score_of_the_noisy_files_themselves_is_no_gain(workshop):
+    noisy, clean = workshop / "pairs" / "noisy", workshop / "pairs" / "clean"
+    done = drnmf("score", noisy, clean, "--noisy", noisy, "--metric", "si_sdr", "--jobs", 1)
+    assert done.stdout.splitlines()[-1].split()[0] == "all"
+    assert "+0.00" in done.stdout
+
+
+def test_one_bad_file_is_reported_and_not_fatal(workshop, tmp_path):
+    clean = workshop / "pairs" / "clean"
+    for path in clean.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    (tmp_path / "00001.flac").write_bytes(b"this is not sound")
+    done = drnmf("score", tmp_path, clean, "--metric", "sdr", "--jobs", 1, status=1)
+    assert "failed: 00001" in done.stdout
+    assert done.stdout.splitlines()[1].split()[:2] == ["all", "4"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "-o", "out"], "give a recipe, or --speech and --noise"),
+        (["train", "missing.toml", "-o", "out"], "missing.toml: cannot be read"),
+        (["train", "r.toml", "--speech", "a", "--noise", "b", "-o", "out"], "either a recipe or"),
+        (["train", "--speech", "nowhere", "--noise", "nowhere", "-o", "OUT"], "no such folder"),
+        (["evaluate", "no-such-model", "test.csv"], "test.csv: cannot be read"),
+        (["score", "nowhere", "nothing"], "nothing: no such folder"),
+        (["mix", "nowhere", "nothing", "-o", "x.csv"], "no such folder"),
+    ],
+)
+def test_mistakes_are_one_line(arguments, message, tmp_path):
+    arguments = [str(tmp_path / "out") if a in ("out", "OUT") else a for a in arguments]
+    done = drnmf(*arguments, status=2)
+    assert message in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_mistake_at_the_shell_ends_with_status_2(tmp_path):
+    command = [sys.executable, "-m", "drnmf.cli", "mix", "nowhere", "nothing", "-o", str(tmp_path / "x.csv")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stderr) == (2, "drnmf: nowhere: no such folder\n")
+
+
+def test_help_has_examples():
+    for command in ("train", "evaluate", "score", "mix"):
+        assert "Example" in drnmf(command, "--help").stdout
