@@ -14,7 +14,7 @@ factored form, x - W h first: it needs one matrix in the file instead of two, an
 import copy
 import json
 from pathlib import Path
-from typing import cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -53,19 +53,18 @@ def export(model: Separator, path: Path | str) -> None:
 def onnx_model(model: Separator) -> onnx.ModelProto:
     """The ONNX model of the frame-by-frame network, checked."""
     graph, F = _Graph(), model.n_features
-    exact = copy.deepcopy(model).cpu().double().requires_grad_(False)  # what becomes a constant is not rounded twice
+    exact = copy.deepcopy(model).cpu().double().requires_grad_(False)  # constants are rounded once, when stored
     remembers = getattr(model, "warm_start", True)
     shapes = [(1, *shape) for shape in model.state_shapes if 0 not in shape] if remembers else []
     inputs = {"magnitude": (1, F), **{f"state_{i}": shape for i, shape in enumerate(shapes)}}
     mask, states = _frame(graph, exact, *inputs)
     outputs = {"mask": (1, F), **{f"next_state_{i}": shape for i, shape in enumerate(shapes)}}
     for name, value in zip(outputs, [mask, *states], strict=True):
-        graph.nodes_.append(helper.make_node("Identity", [value], [name]))
+        graph.operations.append(helper.make_node("Identity", [value], [name]))
 
     kind = type(model).__name__
-    signature = ([helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in v.items()] for v in (inputs, outputs))
     proto = helper.make_model(
-        helper.make_graph(graph.nodes_, kind, *signature, initializer=graph.constants),
+        helper.make_graph(graph.operations, kind, _values(inputs), _values(outputs), graph.constants),
         opset_imports=[helper.make_opsetid("", OPSET)],
         ir_version=_IR_VERSION,
         producer_name="drnmf",
@@ -73,6 +72,10 @@ def onnx_model(model: Separator) -> onnx.ModelProto:
     helper.set_model_props(proto, _metadata(kind, model.config))
     onnx.checker.check_model(proto, full_check=True)
     return proto
+
+
+def _values(shapes: dict[str, tuple[int, ...]]) -> list[onnx.ValueInfoProto]:
+    return [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()]
 
 
 def _metadata(kind: str, config: dict[str, object]) -> dict[str, str]:
@@ -91,30 +94,31 @@ class _Graph:
     """Nodes and constants of a graph that grows; values are known by their names, and equal ones are made once."""
 
     def __init__(self) -> None:
-        self.nodes_: list[onnx.NodeProto] = []
+        self.operations: list[onnx.NodeProto] = []
         self.constants: list[TensorProto] = []
         self._made: dict[object, list[str]] = {}
 
     def constant(self, value: Tensor | float | list[int]) -> str:
         """A stored array: int64 for a list, else float32."""
-        array = torch.as_tensor(value).to(torch.int64 if isinstance(value, list) else torch.float32).contiguous().numpy()
+        dtype = torch.int64 if isinstance(value, list) else torch.float32
+        array = torch.as_tensor(value).to(dtype).contiguous().numpy()
         key = array.shape, array.dtype, array.tobytes()
         if key not in self._made:
             self._made[key] = [f"constant_{len(self.constants)}"]
             self.constants.append(numpy_helper.from_array(array, self._made[key][0]))
         return self._made[key][0]
 
-    def node(self, op: str, *inputs: str | Tensor | float | list[int], **attributes: float) -> str:
+    def node(self, op: str, *inputs: str | Tensor | float | list[int], **attributes: Any) -> str:
         """The result of an operation on values, which are names or what is to be stored."""
         return self.nodes(op, 1, *inputs, **attributes)[0]
 
-    def nodes(self, op: str, count: int, *inputs: str | Tensor | float | list[int], **attributes: float) -> list[str]:
+    def nodes(self, op: str, count: int, *inputs: str | Tensor | float | list[int], **attributes: Any) -> list[str]:
         """All `count` results of an operation."""
         names = [value if isinstance(value, str) else self.constant(value) for value in inputs]
         key = op, *names, *sorted(attributes.items())
         if key not in self._made:
-            self._made[key] = [f"{op.lower()}_{len(self.nodes_)}" + ("", "_b", "_c")[i] for i in range(count)]
-            self.nodes_.append(helper.make_node(op, names, self._made[key], **attributes))
+            self._made[key] = [f"{op.lower()}_{len(self.operations)}" + "_" * i for i in range(count)]
+            self.operations.append(helper.make_node(op, names, self._made[key], **attributes))
         return self._made[key]
 
 
@@ -231,7 +235,9 @@ def _reordered(weight: Tensor) -> Tensor:
 def _sources(graph: _Graph, h: str, W: Tensor, n_speech: int) -> tuple[str, str]:
     """Reconstructions of speech and noise. The other's activations are zeroed: so W, stored anyhow, stays whole."""
     is_speech = (torch.arange(W.shape[1]) < n_speech).to(W)[None]
-    speech, noise = (graph.node("Gemm", graph.node("Mul", h, which), W, transB=1) for which in (is_speech, 1 - is_speech))
+    speech, noise = (
+        graph.node("Gemm", graph.node("Mul", h, which), W, transB=1) for which in (is_speech, 1 - is_speech)
+    )
     return speech, noise
 
 

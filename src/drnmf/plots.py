@@ -16,7 +16,7 @@ try:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, FigureBase
     from matplotlib.image import AxesImage
-    from matplotlib.ticker import MaxNLocator
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 except ModuleNotFoundError:
     raise InputError(
         "pictures need the package matplotlib, which is not installed: pip install 'drnmf[plot]'"
@@ -42,6 +42,30 @@ def dictionary(W: Tensor, n_speech: int) -> Figure:
     figure = Figure(figsize=(10, 3.5), layout="constrained")
     sources = {"Speech atoms": W[:, :n_speech], "Noise atoms": W[:, n_speech:]}
     _draw_sources(figure, {title: atoms[:, by_frequency(atoms)] for title, atoms in sources.items()})
+    return figure
+
+
+def layers(W: Tensor, n_speech: int, *, names: Sequence[str], title: str, learned: Mapping[str, Tensor]) -> Figure:
+    """The dictionaries of a network, layer below layer, and what else its layers have learned.
+
+    A column is the same atom in all layers; each source's are sorted by their centre frequency in the last layer.
+
+    Args:
+        W: dictionaries [W_speech, W_noise] of all layers (K, F, N).
+        n_speech: number of speech atoms.
+        names: what each layer is called.
+        title: of the whole picture.
+        learned: named values (K, 1) or (K, N), such as step sizes; those of single atoms are drawn as their spread.
+    """
+    heights = [1.9 * len(W) + 0.8, *([2.6] if learned else [])]
+    figure = Figure(figsize=(11, sum(heights)), layout="constrained")
+    figure.suptitle(title)
+    parts = figure.subfigures(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
+    _draw_layers(parts[0], W, n_speech, names)
+    if learned:
+        all_axes = parts[1].subplots(1, len(learned), squeeze=False)[0]
+        for axes, (name, values) in zip(all_axes, learned.items(), strict=True):
+            _draw_learned(axes, values, n_speech, name, names)
     return figure
 
 
@@ -86,6 +110,13 @@ def separation(
     axes = below.subplots()
     image = _draw_activations(axes, h[:, torch.cat([speech, noise])], len(speech), "When these atoms are active")
     below.colorbar(image, ax=axes, label=_DB_LABEL)
+    return figure
+
+
+def masking(magnitude: Tensor, mask: Tensor, *, titles: tuple[str, str] = ("Noisy", "Enhanced")) -> Figure:
+    """The left half of `separation`, for models without atoms: noisy, mask, enhanced, all (frames, F)."""
+    figure = Figure(figsize=(8, 8), layout="constrained")
+    _draw_masking(figure, magnitude, mask, titles)
     return figure
 
 
@@ -143,6 +174,51 @@ def _draw_sources(figure: FigureBase, sources: Mapping[str, Tensor]) -> None:
         image = _draw_atoms(axes, atoms, title)
         axes.label_outer()
     figure.colorbar(image, ax=all_axes, label=_DB_LABEL)
+
+
+def _draw_layers(figure: FigureBase, W: Tensor, n_speech: int, names: Sequence[str]) -> None:
+    """A row for each layer, speech on the left and noise on the right."""
+    speech, noise = by_frequency(W[-1, :, :n_speech]), by_frequency(W[-1, :, n_speech:]) + n_speech
+    all_axes = figure.subplots(len(W), 2, sharex="col", sharey=True, squeeze=False)
+    for row, atoms, name in zip(all_axes, W, names, strict=True):
+        for axes, order in zip(row, (speech, noise), strict=True):
+            image = _draw_atoms(axes, atoms[:, order], "")
+            axes.label_outer()
+        row[0].set_ylabel(f"{name}\nfrequency (kHz)")
+    for axes, source in zip(all_axes[0], ("Speech atoms", "Noise atoms"), strict=True):
+        axes.set_title(source)
+    for axes in all_axes[-1]:
+        axes.set_xlabel("atom, in the order of their frequencies" + (" in the last layer" if len(W) > 1 else ""))
+    figure.colorbar(image, ax=all_axes, label="dB below each atom's peak", aspect=10 + 10 * len(W))
+
+
+def _draw_learned(axes: Axes, values: Tensor, n_speech: int, title: str, names: Sequence[str]) -> None:
+    """Values (K, 1) as dots; (K, N) as boxes: median, quartiles, 5th and 95th percentile of each source's atoms."""
+    places = torch.arange(1.0, len(values) + 1)
+    if values.shape[1] == 1:
+        axes.plot(places, values[:, 0], "o", color="black")
+    else:
+        title += ": speech orange, noise blue"
+        sources = (values[:, :n_speech], -0.17, "tab:orange"), (values[:, n_speech:], 0.17, "tab:blue")
+        for atoms, shift, colour in sources:
+            axes.boxplot(
+                atoms.mT.numpy(),
+                positions=(places + shift).numpy(),
+                widths=0.28,
+                whis=(5, 95),
+                showfliers=False,
+                patch_artist=True,
+                boxprops={"facecolor": colour, "alpha": 0.6},
+                medianprops={"color": "black"},
+            )
+    axes.set(title=title, xlim=(0.5, len(values) + 0.5))
+    axes.set_xticks(places, names)
+    if values.min() > 0:
+        axes.set_yscale("log")  # step sizes and thresholds act by their ratios
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.grid(alpha=0.3, axis="y")
 
 
 def _draw_frames(

@@ -6,7 +6,7 @@ Layer k of frame t takes a state s to h^(k)_t (rows, one per sequence); s is h^(
 
 Each of these steps waits for the one before, so as little as possible is left to them. There are two forms:
 
-    Gram        a = s A_k + b,  A_k = I - W_k^T W_k / alpha_k,   b = (x W_k - lambda_k) / alpha_k for many frames at once
+    Gram        a = s A_k + b,  A_k = I - W_k^T W_k / alpha_k,   b = (x W_k - lambda_k) / alpha_k of many frames at once
     factored    a = s - lambda_k / alpha_k + (x_t - s W_k^T) W_k / alpha_k
 
 Backward, the steps run from the last to the first. With g = dL/da and q = (g / alpha_k) W_k^T,
@@ -24,6 +24,7 @@ and what remains are products and sums over many rows (frames of all sequences) 
 Only the activations h^(k)_t are kept for the backward pass; they hold the relu's mask. g lives for one block of frames.
 """
 
+from importlib.util import find_spec
 from typing import Any, Literal, NamedTuple, cast
 
 import torch
@@ -32,6 +33,7 @@ from torch.autograd.function import once_differentiable
 
 from drnmf.errors import InputError
 
+KERNEL_ROWS = 2**16  # for the GPU kernels: few launches; so many rows of g are in memory at once
 ROWS = 1024  # frames x sequences in a block: enough for efficient products, few enough to stay in cache
 
 
@@ -44,24 +46,28 @@ def scan(
     h0_BN: Tensor,
     residual_first_layer: bool = True,
     warm_start: bool = True,
-    form: Literal["auto", "gram", "factored"] = "auto",
+    form: Literal["auto", "gram", "factored", "kernel"] = "auto",
 ) -> Tensor:
     """What `ista.unfolded_ista` returns, h (B, T, N), differentiable once in all five tensors.
 
-    `form` says how layers are evaluated, by default the way that costs less; results differ by rounding only.
+    `form` says how layers are evaluated, by default the way that costs less; results differ by rounding only. "kernel"
+    is the Gram form with all steps in one GPU kernel (`scan_triton`).
     """
     _check(x_BTF, W_KFN, alpha_KN, sparsity_KN, h0_BN)
     (B, T, F), (K, _, N) = x_BTF.shape, W_KFN.shape
+    if form == "auto" and warm_start and _has_kernel(x_BTF, N):
+        form = "kernel"
     # Multiplications in one step; the Gram form also has to make W^T W, once for all rows.
-    gram = N * N * (1 + F / max(B * T, 1)) < 2 * F * N if form == "auto" else form == "gram"
-    layers = (W_KFN, alpha_KN.expand(K, N), sparsity_KN.expand(K, N), residual_first_layer, gram)
+    gram = N * N * (1 + F / max(B * T, 1)) < 2 * F * N if form == "auto" else form != "factored"
+    options = _Options(residual_first_layer, gram, form == "kernel")
+    layers = (W_KFN, alpha_KN.expand(K, N), sparsity_KN.expand(K, N), options)
     with torch.autocast(x_BTF.device.type, enabled=False):  # thousands of dependent steps would add up its rounding
         if warm_start:
             return _run(x_BTF, h0_BN, *layers)
         # Frames that do not depend on each other are sequences of one frame.
         x_R1F, h0_RN = x_BTF.reshape(B * T, 1, F), h0_BN.repeat_interleave(T, 0)
-        h_R1N = [_run(x, h0, *layers) for x, h0 in zip(x_R1F.split(ROWS), h0_RN.split(ROWS), strict=True)]
-        return torch.cat(h_R1N).view(B, T, N)
+        blocks = zip(torch.split(x_R1F, ROWS), torch.split(h0_RN, ROWS), strict=True)
+        return torch.cat([_run(x, h0, *layers) for x, h0 in blocks]).view(B, T, N)
 
 
 def _check(x: Tensor, W: Tensor, alpha: Tensor, sparsity: Tensor, h0: Tensor) -> None:
@@ -78,66 +84,93 @@ def _check(x: Tensor, W: Tensor, alpha: Tensor, sparsity: Tensor, h0: Tensor) ->
         raise InputError(f"scan needs one dtype and one device, got {', '.join(sorted(map(str, kinds)))}")
 
 
-def _run(x_BTF: Tensor, h0_BN: Tensor, W_KFN: Tensor, alpha_KN: Tensor, sparsity_KN: Tensor, *options: bool) -> Tensor:
-    """h (B, T, N), keeping activations only where a gradient will ask for them."""
+def _has_kernel(x_BTF: Tensor, N: int) -> bool:
+    """Whether GPU kernels can take the steps: they are written in Triton, which comes with PyTorch for CUDA."""
+    if not x_BTF.is_cuda or find_spec("triton") is None:
+        return False
+    from drnmf import scan_triton
+
+    return scan_triton.usable(x_BTF, N)
+
+
+class _Options(NamedTuple):
+    residual_first_layer: bool
+    gram: bool
+    kernel: bool
+
+
+def _run(
+    x_BTF: Tensor, h0_BN: Tensor, W_KFN: Tensor, alpha_KN: Tensor, sparsity_KN: Tensor, options: _Options
+) -> Tensor:
+    """Return h (B, T, N), keeping activations only where a gradient will ask for them."""
     tensors = (x_BTF, h0_BN, W_KFN, alpha_KN, sparsity_KN)
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
-        return cast(Tensor, _Scan.apply(*tensors, *options))  # type: ignore[no-untyped-call]
-    return _forward(*tensors, *options, keep=False)[0]
+        return cast(Tensor, _Scan.apply(*tensors, options))  # type: ignore[no-untyped-call]
+    return _forward(*tensors, options, keep=False)[0]
 
 
 class _Scan(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, h0: Tensor, W: Tensor, alpha: Tensor, sparsity: Tensor, *options: bool) -> Tensor:
-        h_BTN, kept = _forward(x, h0, W, alpha, sparsity, *options, keep=True)
+    def forward(
+        ctx: Any, x: Tensor, h0: Tensor, W: Tensor, alpha: Tensor, sparsity: Tensor, options: _Options
+    ) -> Tensor:
+        h_BTN, kept = _forward(x, h0, W, alpha, sparsity, options, keep=True)
         ctx.save_for_backward(x, W, alpha, *kept)
         ctx.options = options
         return h_BTN
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, dh_BTN: Tensor) -> tuple[Tensor | None, ...]:
         x_BTF, W_KFN, alpha_KN, *kept = ctx.saved_tensors
-        return *_backward(dh_BTN, x_BTF, W_KFN, alpha_KN, kept, ctx.options, ctx.needs_input_grad), None, None
+        return *_backward(dh_BTN, x_BTF, W_KFN, alpha_KN, kept, ctx.options, ctx.needs_input_grad), None
 
 
 class _Layer(NamedTuple):
-    """What the steps of one layer multiply by. With neither `A_NN` nor `residual` they only add the state."""
+    """What the steps of one layer multiply by. With neither `A` nor `residual`, they only add the state."""
 
-    W_FN: Tensor
-    scaled_FN: Tensor  # W / alpha
-    A_NN: Tensor | None
+    W: Tensor  # (F, N)
+    scaled: Tensor  # (F, N), W / alpha
+    A: Tensor | None  # (N, N), in the Gram form
     residual: bool
 
 
-def _layers(W_KFN: Tensor, alpha_KN: Tensor, residual_first_layer: bool, gram: bool) -> list[_Layer]:
+def _layers(W_KFN: Tensor, alpha_KN: Tensor, options: _Options) -> list[_Layer]:
     layers = []
     for k, (W, alpha) in enumerate(zip(W_KFN, alpha_KN, strict=True)):
-        scaled, residual = W / alpha, residual_first_layer or k > 0
-        A = torch.eye(len(alpha), dtype=W.dtype, device=W.device) - W.mT @ scaled if gram and residual else None
+        scaled, residual = W / alpha, options.residual_first_layer or k > 0
+        A = torch.eye(len(alpha), dtype=W.dtype, device=W.device) - W.mT @ scaled if options.gram and residual else None
         layers.append(_Layer(W, scaled, A, residual))
     return layers
 
 
-def _blocks(x_BTF: Tensor) -> tuple[Tensor, ...]:
+def _stacked(layers: list[_Layer]) -> Tensor:
+    """A of all layers (K, N, N), the identity where a layer only adds the state."""
+    W = layers[0].W
+    identity = torch.eye(W.shape[1], dtype=W.dtype, device=W.device)
+    return torch.stack([identity if layer.A is None else layer.A for layer in layers])
+
+
+def _blocks(x_BTF: Tensor, options: _Options) -> tuple[Tensor, ...]:
     """Frames in blocks, each (C, B, F)."""
-    return x_BTF.transpose(0, 1).split(max(1, ROWS // max(1, len(x_BTF))))
+    rows = KERNEL_ROWS if options.kernel else ROWS
+    return torch.split(x_BTF.transpose(0, 1), max(1, rows // max(1, len(x_BTF))))
 
 
 def _forward(
-    x_BTF: Tensor, h0_BN: Tensor, W_KFN: Tensor, alpha_KN: Tensor, sparsity_KN: Tensor, *options: bool, keep: bool
+    x_BTF: Tensor, h0_BN: Tensor, W_KFN: Tensor, alpha_KN: Tensor, sparsity_KN: Tensor, options: _Options, *, keep: bool
 ) -> tuple[Tensor, list[Tensor]]:
-    """h (B, T, N) and, to `keep`, the activations H (K, 1 + C, B, N) of every block of C frames.
+    """Return h (B, T, N) and, to `keep`, the activations H (K, 1 + C, B, N) of every block of C frames.
 
     H[-1, 0] is the state before the block, so that H[-1, :-1] is s for the first layer. The other H[k, 0] are not used.
     """
     (B, T, _), (K, _, N) = x_BTF.shape, W_KFN.shape
-    layers, thresholds = _layers(W_KFN, alpha_KN, *options), sparsity_KN / alpha_KN
+    layers, thresholds = _layers(W_KFN, alpha_KN, options), sparsity_KN / alpha_KN
     h_BTN, state, kept = x_BTF.new_empty(B, T, N), h0_BN, []
-    for x_CBF, h_CBN in zip(_blocks(x_BTF), _blocks(h_BTN), strict=True):
+    for x_CBF, h_CBN in zip(_blocks(x_BTF, options), _blocks(h_BTN, options), strict=True):
         H = x_BTF.new_empty(K, 1 + len(x_CBF), B, N)
         H[-1, 0] = state
-        _forward_block(x_CBF.contiguous(), H, layers, thresholds)
+        _forward_block(x_CBF.contiguous(), H, layers, thresholds, options.kernel)
         h_CBN.copy_(H[-1, 1:])
         state = H[-1, -1]
         if keep:
@@ -145,20 +178,25 @@ def _forward(
     return h_BTN, kept
 
 
-def _forward_block(x_CBF: Tensor, H: Tensor, layers: list[_Layer], threshold_KN: Tensor) -> None:
+def _forward_block(x_CBF: Tensor, H: Tensor, layers: list[_Layer], threshold_KN: Tensor, kernel: bool) -> None:
     """Fill H[:, 1:] from the state H[-1, 0] and the frames x."""
     _, B, F = x_CBF.shape
     for h_CBN, layer, threshold in zip(H[:, 1:], layers, threshold_KN, strict=True):
-        if layer.A_NN is not None or not layer.residual:
-            torch.addmm(-threshold, x_CBF.flatten(0, 1), layer.scaled_FN, out=h_CBN.flatten(0, 1))
+        if layer.A is not None or not layer.residual:
+            torch.addmm(-threshold, x_CBF.flatten(0, 1), layer.scaled, out=h_CBN.flatten(0, 1))
+    if kernel:
+        from drnmf import scan_triton
+
+        scan_triton.forward_(H, _stacked(layers))
+        return
     s, e_BF, thresholds = H[-1, 0], x_CBF.new_empty(B, F), threshold_KN.unbind()
     for x_BF, *h_KBN in zip(x_CBF, *H[:, 1:], strict=True):
         for h, layer, threshold in zip(h_KBN, layers, thresholds, strict=True):
-            if layer.A_NN is not None:
-                h.addmm_(s, layer.A_NN)
+            if layer.A is not None:
+                h.addmm_(s, layer.A)
             elif layer.residual:
-                torch.addmm(x_BF, s, layer.W_FN.mT, alpha=-1, out=e_BF)
-                torch.sub(s, threshold, out=h).addmm_(e_BF, layer.scaled_FN)
+                torch.addmm(x_BF, s, layer.W.mT, alpha=-1, out=e_BF)
+                torch.sub(s, threshold, out=h).addmm_(e_BF, layer.scaled)
             else:
                 h.add_(s)
             s = h.relu_()
@@ -170,19 +208,21 @@ def _backward(
     W_KFN: Tensor,
     alpha_KN: Tensor,
     kept: list[Tensor],
-    options: tuple[bool, bool],
+    options: _Options,
     needs: tuple[bool, ...],
 ) -> tuple[Tensor | None, ...]:
     """The gradients of x, h0, W, alpha and sparsity; where one is not needed, None or zeros."""
     needs_x, _, needs_W, needs_alpha, needs_sparsity, *_ = needs
-    (K, F, N), (_, gram), layers = W_KFN.shape, options, _layers(W_KFN, alpha_KN, *options)
+    (K, F, N), gram, layers = W_KFN.shape, options.gram, _layers(W_KFN, alpha_KN, options)
+    scaled_KFN = W_KFN / alpha_KN[:, None]
     ds_BN, dx_blocks = dh_BTN.new_zeros(len(dh_BTN), N), []
     dalpha_KN, dlambda_KN = W_KFN.new_zeros(K, N), W_KFN.new_zeros(K, N)
     xg_KFN, sg_K = W_KFN.new_zeros(K, F, N), W_KFN.new_zeros(K, N if gram else F, N)  # the two terms of dL/dW
-    for x_CBF, dh_CBN, H in zip(_blocks(x_BTF)[::-1], _blocks(dh_BTN)[::-1], kept[::-1], strict=True):
-        G = _backward_block(dh_CBN, ds_BN, H, layers)
+    blocks = (_blocks(x_BTF, options)[::-1], _blocks(dh_BTN, options)[::-1], kept[::-1])
+    for x_CBF, dh_CBN, H in zip(*blocks, strict=True):
+        G = _backward_block(dh_CBN, ds_BN, H, layers, options.kernel)
         ds_BN, x_RF, h_KRN, g_KRN = G[-1, 0], x_CBF.flatten(0, 1), H[:, 1:].flatten(1, 2), G[:, 1:].flatten(1, 2)
-        q_KRF = g_KRN @ (W_KFN / alpha_KN[:, None]).mT if needs_x or not gram else g_KRN.new_empty(K, 0)
+        q_KRF = g_KRN @ scaled_KFN.mT if needs_x or not gram else g_KRN.new_empty(K, 0)  # empty: not used
         if needs_x:
             dx_blocks.append(q_KRF.sum(0).view_as(x_CBF))
         if needs_sparsity:
@@ -192,7 +232,7 @@ def _backward(
             if needs_alpha:
                 dalpha_KN[k] -= (h - s).mul_(g).sum(0)
             if needs_W and layer.residual and not gram:
-                xg_KFN[k].addmm_(torch.addmm(x_RF, s, layer.W_FN.mT, alpha=-1).mT, g)
+                xg_KFN[k].addmm_(torch.addmm(x_RF, s, layer.W.mT, alpha=-1).mT, g)
                 sg_K[k].addmm_(q.mT, s)
             elif needs_W:
                 xg_KFN[k].addmm_(x_RF.mT, g)
@@ -206,13 +246,18 @@ def _backward(
     return dx_BTF, ds_BN, dW_KFN, dalpha_KN / alpha_KN, dlambda_KN / alpha_KN
 
 
-def _backward_block(dh_CBN: Tensor, ds_BN: Tensor, H: Tensor, layers: list[_Layer]) -> Tensor:
+def _backward_block(dh_CBN: Tensor, ds_BN: Tensor, H: Tensor, layers: list[_Layer], kernel: bool) -> Tensor:
     """G (K, 1 + C, B, N): g of all steps in G[:, 1:], and in G[-1, 0] the gradient of the state before the block."""
     G = torch.zeros_like(H)
     G[-1, 1:] = dh_CBN
     G[-1, -1] += ds_BN
+    if kernel:
+        from drnmf import scan_triton
+
+        scan_triton.backward_(G, H, _stacked(layers))
+        return G
     g_CK, mask_CK = list(zip(*G, strict=True)), list(zip(*H[:, 1:].sign(), strict=True))
-    steps = [(layer, None if layer.A_NN is None else layer.A_NN.mT) for layer in layers]
+    steps = [(layer, None if layer.A is None else layer.A.mT) for layer in layers]
     for t in reversed(range(len(dh_CBN))):
         g_K = g_CK[t + 1]
         ds_K = (g_CK[t][-1], *g_K)
@@ -221,7 +266,7 @@ def _backward_block(dh_CBN: Tensor, ds_BN: Tensor, H: Tensor, layers: list[_Laye
             if A_T is not None:
                 ds.addmm_(g, A_T)
             elif layer.residual:
-                ds.add_(g).addmm_(g @ layer.scaled_FN.mT, layer.W_FN, alpha=-1)
+                ds.add_(g).addmm_(g @ layer.scaled.mT, layer.W, alpha=-1)
             else:
                 ds.add_(g)
     return G
