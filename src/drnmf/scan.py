@@ -18,14 +18,14 @@ and what remains are products and sums over many rows (frames of all sequences) 
     dL/dx        = sum over k of q
     dL/dW_k      = x^T g / alpha_k - W_k (M + M^T),  M = s^T g / alpha_k       (Gram)
                  = (x - s W_k^T)^T g / alpha_k - q^T s                         (factored)
-    dL/dalpha_k  = -sum of g (h - s) / alpha_k,  as a = h wherever g is not 0
+    dL/dalpha_k  = -sum of g (W_k^T (x - W_k s) - lambda_k) / alpha_k^2, of which the products above hold every part
     dL/dlambda_k = -sum of g / alpha_k
 
 Only the activations h^(k)_t are kept for the backward pass; they hold the relu's mask. g lives for one block of frames.
 """
 
 from importlib.util import find_spec
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 import torch
 from torch import Tensor
@@ -33,6 +33,7 @@ from torch.autograd.function import once_differentiable
 
 from drnmf.errors import InputError
 
+Form = Literal["auto", "gram", "factored", "kernel"]
 KERNEL_ROWS = 2**16  # for the GPU kernels: few launches; so many rows of g are in memory at once
 ROWS = 1024  # frames x sequences in a block: enough for efficient products, few enough to stay in cache
 
@@ -46,7 +47,7 @@ def scan(
     h0_BN: Tensor,
     residual_first_layer: bool = True,
     warm_start: bool = True,
-    form: Literal["auto", "gram", "factored", "kernel"] = "auto",
+    form: Form = "auto",
 ) -> Tensor:
     """What `ista.unfolded_ista` returns, h (B, T, N), differentiable once in all five tensors.
 
@@ -54,6 +55,8 @@ def scan(
     is the Gram form with all steps in one GPU kernel (`scan_triton`).
     """
     _check(x_BTF, W_KFN, alpha_KN, sparsity_KN, h0_BN)
+    if form not in get_args(Form):
+        raise InputError(f"form must be one of {', '.join(get_args(Form))}, got {form!r}")
     (B, T, F), (K, _, N) = x_BTF.shape, W_KFN.shape
     if form == "auto" and warm_start and _has_kernel(x_BTF, N):
         form = "kernel"
@@ -115,15 +118,17 @@ class _Scan(torch.autograd.Function):
         ctx: Any, x: Tensor, h0: Tensor, W: Tensor, alpha: Tensor, sparsity: Tensor, options: _Options
     ) -> Tensor:
         h_BTN, kept = _forward(x, h0, W, alpha, sparsity, options, keep=True)
-        ctx.save_for_backward(x, W, alpha, *kept)
+        ctx.save_for_backward(x, W, alpha, sparsity, *kept)
         ctx.options = options
         return h_BTN
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dh_BTN: Tensor) -> tuple[Tensor | None, ...]:
-        x_BTF, W_KFN, alpha_KN, *kept = ctx.saved_tensors
-        return *_backward(dh_BTN, x_BTF, W_KFN, alpha_KN, kept, ctx.options, ctx.needs_input_grad), None
+        x, W, alpha, sparsity, *kept = ctx.saved_tensors
+        with torch.autocast(dh_BTN.device.type, enabled=False):
+            gradients = _backward(dh_BTN, x, W, alpha, sparsity, kept, ctx.options, ctx.needs_input_grad)
+        return *gradients, None
 
 
 class _Layer(NamedTuple):
@@ -207,43 +212,48 @@ def _backward(
     x_BTF: Tensor,
     W_KFN: Tensor,
     alpha_KN: Tensor,
+    sparsity_KN: Tensor,
     kept: list[Tensor],
     options: _Options,
     needs: tuple[bool, ...],
 ) -> tuple[Tensor | None, ...]:
     """The gradients of x, h0, W, alpha and sparsity; where one is not needed, None or zeros."""
-    needs_x, _, needs_W, needs_alpha, needs_sparsity, *_ = needs
+    needs_x, _, *needs_parameters = needs[:5]
     (K, F, N), gram, layers = W_KFN.shape, options.gram, _layers(W_KFN, alpha_KN, options)
     scaled_KFN = W_KFN / alpha_KN[:, None]
     ds_BN, dx_blocks = dh_BTN.new_zeros(len(dh_BTN), N), []
-    dalpha_KN, dlambda_KN = W_KFN.new_zeros(K, N), W_KFN.new_zeros(K, N)
-    xg_KFN, sg_K = W_KFN.new_zeros(K, F, N), W_KFN.new_zeros(K, N if gram else F, N)  # the two terms of dL/dW
+    eg_KFN, sg_K = W_KFN.new_zeros(K, F + 1, N), W_KFN.new_zeros(K, N if gram else F, N)
     blocks = (_blocks(x_BTF, options)[::-1], _blocks(dh_BTN, options)[::-1], kept[::-1])
     for x_CBF, dh_CBN, H in zip(*blocks, strict=True):
         G = _backward_block(dh_CBN, ds_BN, H, layers, options.kernel)
-        ds_BN, x_RF, h_KRN, g_KRN = G[-1, 0], x_CBF.flatten(0, 1), H[:, 1:].flatten(1, 2), G[:, 1:].flatten(1, 2)
+        ds_BN, h_KRN, g_KRN = G[-1, 0], H[:, 1:].flatten(1, 2), G[:, 1:].flatten(1, 2)
         q_KRF = g_KRN @ scaled_KFN.mT if needs_x or not gram else g_KRN.new_empty(K, 0)  # empty: not used
         if needs_x:
             dx_blocks.append(q_KRF.sum(0).view_as(x_CBF))
-        if needs_sparsity:
-            dlambda_KN -= g_KRN.sum(1)
+        if not any(needs_parameters):
+            continue
+        x_RF = torch.nn.functional.pad(x_CBF.flatten(0, 1), (0, 1), value=1.0)  # a column of ones sums up g on the way
         s_KRN = [H[-1, :-1].flatten(0, 1), *h_KRN[:-1]]
-        for k, (layer, s, h, g, q) in enumerate(zip(layers, s_KRN, h_KRN, g_KRN, q_KRF, strict=True)):
-            if needs_alpha:
-                dalpha_KN[k] -= (h - s).mul_(g).sum(0)
-            if needs_W and layer.residual and not gram:
-                xg_KFN[k].addmm_(torch.addmm(x_RF, s, layer.W.mT, alpha=-1).mT, g)
-                sg_K[k].addmm_(q.mT, s)
-            elif needs_W:
-                xg_KFN[k].addmm_(x_RF.mT, g)
+        for k, (layer, s, g, q) in enumerate(zip(layers, s_KRN, g_KRN, q_KRF, strict=True)):
+            if gram or not layer.residual:
+                eg_KFN[k].addmm_(x_RF.mT, g)
                 if layer.residual:
                     sg_K[k].addmm_(s.mT, g)
+            else:
+                e_RF = x_RF.clone()
+                e_RF[:, :F].addmm_(s, layer.W.mT, alpha=-1)
+                eg_KFN[k].addmm_(e_RF.mT, g)
+                sg_K[k].addmm_(q.mT, s)
     dx_BTF = torch.cat(dx_blocks[::-1]).transpose(0, 1) if needs_x else None
+    eg_KFN, g_KN = eg_KFN[:, :F], eg_KFN[:, F]
+    projection_KN = (W_KFN * eg_KFN).sum(1)  # sum of g (W^T (x - W s))
     if gram:
+        projection_KN -= (W_KFN.mT @ W_KFN * sg_K).sum(1)
         M_KNN = sg_K / alpha_KN[:, None]
         sg_K = W_KFN @ (M_KNN + M_KNN.mT)
-    dW_KFN = xg_KFN / alpha_KN[:, None] - sg_K
-    return dx_BTF, ds_BN, dW_KFN, dalpha_KN / alpha_KN, dlambda_KN / alpha_KN
+    dW_KFN = eg_KFN / alpha_KN[:, None] - sg_K
+    dalpha_KN = (sparsity_KN * g_KN - projection_KN) / alpha_KN.square()
+    return dx_BTF, ds_BN.clone(), dW_KFN, dalpha_KN, -g_KN / alpha_KN  # a copy: a view would hold all of G
 
 
 def _backward_block(dh_CBN: Tensor, ds_BN: Tensor, H: Tensor, layers: list[_Layer], kernel: bool) -> Tensor:
