@@ -28,6 +28,7 @@ _stderr = Console(stderr=True)
 _CORES = os.cpu_count() or 1
 
 Jobs = Annotated[int, typer.Option(help="Processes to use.", min=1)]
+ModelName = Annotated[str, typer.Argument(help="Folder of a model, or the name of one that comes with drnmf.")]
 Seed = Annotated[int, typer.Option(help="Of everything random.")]
 
 
@@ -42,6 +43,60 @@ def main() -> None:
     except KeyboardInterrupt:
         _stderr.print("stopped")
         sys.exit(130)
+
+
+@app.command(
+    epilog="Examples: `drnmf enhance noisy.wav -o clean.wav`  ·  `drnmf enhance recordings/ -o clean/ --jobs 4`  ·  "
+    "`sox noisy.wav -t wav - | drnmf enhance - > clean.wav`"
+)
+def enhance(
+    inputs: Annotated[list[Path], typer.Argument(metavar="IN...", help="Sound files, folders, or - for stdin.")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="File to write, folder for several, or - for stdout.")
+    ] = None,
+    model: Annotated[str, typer.Option("-m", "--model", help="Folder of a model, or the name of one.")] = "default",
+    strength: Annotated[float, typer.Option(help="How much noise to remove, 0 to 1.", min=0, max=1)] = 1.0,
+    noise: Annotated[Path | None, typer.Option(help="Also write what is removed: a file, or a folder.")] = None,
+    format: Annotated[str | None, typer.Option(help="wav, flac, ogg, mp3, ... instead of the input's.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that exist.")] = False,
+    jobs: Jobs = 1,
+    shard: Annotated[str | None, typer.Option(metavar="I/N", help="Do the I-th of N parts of the files.")] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="- is 16-bit PCM without header, not WAV.")] = False,
+    rate: Annotated[int | None, typer.Option(help="Sample rate of --raw input.")] = None,
+    channels: Annotated[int, typer.Option(help="Channels of --raw input.", min=1)] = 1,
+) -> None:
+    """Remove noise from sound files, whole folders of them, or a pipe. Files that exist are done, and skipped."""
+    import signal
+
+    import torch
+
+    from drnmf.enhance import PIPE, enhance_file
+    from drnmf.tree import enhance_tree, plan, suffix_of, summary
+    from drnmf.tree import shard as part
+
+    torch.set_num_threads(1)  # the products are small: more threads mostly wait for each other
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a scheduler's stop cleans up as Ctrl-C does
+    piped = Path(PIPE) in inputs
+    if output is None and not piped:
+        raise InputError("say with -o where to write")
+    if raw and piped and rate is None:
+        raise InputError("--raw input needs --rate, and --channels unless it is mono")
+    output, suffix = output or Path(PIPE), suffix_of(format)
+    settings: dict[str, Any] = {"strength": strength, "overwrite": overwrite}
+    with _progress() as progress:
+        if len(inputs) == 1 and not inputs[0].is_dir():
+            if suffix not in (None, output.suffix.lower()) or shard is not None:
+                raise InputError("--format and --shard are for several files; for one, -o names the format")
+            heard = _counting(progress, f"file, {inputs[0].name}", None)
+            settings |= {"raw": (rate or 0, channels) if raw else None, "noise": noise}
+            enhance_file(inputs[0], output, model, **settings, progress=lambda s, of: heard(round(s), round(of)))
+            return
+        tasks = plan(inputs, output, noise=noise, suffix=suffix)
+        tasks = tasks if shard is None else part(tasks, shard)
+        result = enhance_tree(tasks, model, **settings, jobs=jobs, report=progress)
+    _stderr.print(summary(result), highlight=False, soft_wrap=True, markup=False)
+    if result.failures:
+        raise typer.Exit(1)
 
 
 @app.command(
@@ -80,7 +135,7 @@ def train(
 
 @app.command(epilog="Examples: `drnmf evaluate model test.csv`  ·  `drnmf evaluate model test.csv --save scores`")
 def evaluate(
-    model: Annotated[str, typer.Argument(help="Folder of a model, or the name of one that comes with drnmf.")],
+    model: ModelName,
     manifest: Annotated[Path, typer.Argument(help="Manifest (CSV) of mixtures.")],
     metric: Annotated[list[str] | None, typer.Option(help="sdr, si_sdr, pesq, stoi; all that are installed.")] = None,
     save: Annotated[Path | None, typer.Option(help="Also write SAVE.csv, .json and .md.")] = None,
@@ -152,6 +207,69 @@ def mix(
         else:
             write_mixtures(output, mixtures, Recordings(sizes, in_memory=False), progress=progress)
     _stderr.print(f"{len(mixtures)} mixtures in {output}", highlight=False)
+
+
+@app.command(epilog="Examples: `drnmf show model`  ·  `drnmf show model noisy.wav -o heard.png`")
+def show(
+    model: ModelName,
+    file: Annotated[Path | None, typer.Argument(help="Sound file: draw what the model hears in it.")] = None,
+    output: Annotated[Path, typer.Option("-o", "--output", help="The picture: .png, .pdf or .svg.")] = Path("show.png"),
+    start: Annotated[float, typer.Option(help="Where in the file to begin, in seconds.")] = 0.0,
+    seconds: Annotated[float, typer.Option(help="How much of the file to draw, at most.")] = 60.0,
+) -> None:
+    """Draw the dictionaries of a model, layer by layer, or what it hears in a sound file."""
+    from drnmf import show as pictures
+    from drnmf.checkpoint import load_model
+
+    loaded, name = load_model(model), Path(model).name
+    if file is None:
+        figure = pictures.draw_model(loaded, name=name)
+    else:
+        figure = pictures.draw_file(loaded, file, name=name, start=start, seconds=seconds)
+    pictures.save(figure, output)
+    _stderr.print(f"the picture is {output}", highlight=False)
+
+
+@app.command(epilog="Example: `drnmf export model -o model.onnx`; examples/stream_onnx.py runs it without drnmf")
+def export(
+    model: ModelName,
+    output: Annotated[Path, typer.Option("-o", "--output", help="The ONNX file.")] = Path("model.onnx"),
+) -> None:
+    """Write a model as an ONNX network that takes one frame: magnitude and state in, mask and next state out."""
+    from drnmf.checkpoint import load_model
+    from drnmf.export import export as run
+
+    run(load_model(model), output)
+    _stderr.print(f"{output}: {output.stat().st_size / 1e6:.1f} MB", highlight=False)
+
+
+@app.command(epilog="Examples: `drnmf live`  ·  `drnmf live --devices`  ·  `drnmf live --input 2 --output 'USB'`")
+def live(
+    model: ModelName = "default",
+    input_device: Annotated[str | None, typer.Option("--input", help="Number or part of a device's name.")] = None,
+    output_device: Annotated[str | None, typer.Option("--output", help="Number or part of a device's name.")] = None,
+    rate: Annotated[int | None, typer.Option(help="Sample rate in Hz; the device's own. 16000 is fastest.")] = None,
+    channels: Annotated[int, typer.Option(help="1, or 2 for stereo.", min=1)] = 1,
+    block: Annotated[float, typer.Option(help="Milliseconds of sound taken at a time.")] = 8.0,
+    strength: Annotated[float, typer.Option(help="How much of the noise to remove, 0 to 1.")] = 1.0,
+    devices: Annotated[bool, typer.Option("--devices", help="List the sound devices and end.")] = False,
+) -> None:
+    """Enhance what a microphone hears, live, into the speakers or another device, until Ctrl-C."""
+    from drnmf import live as sound
+
+    if devices:
+        print(sound.devices())
+        return
+    sound.run(
+        model,
+        input_device=input_device,
+        output_device=output_device,
+        sample_rate=rate,
+        channels=channels,
+        block_ms=block,
+        strength=strength,
+        console=_stderr,
+    )
 
 
 @contextmanager

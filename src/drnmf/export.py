@@ -24,7 +24,7 @@ from drnmf.divergence import FLOOR
 from drnmf.errors import InputError
 from drnmf.models import DRNMF, DeepNMF, ISTAMask, LSTMMask, SistaRNN, SparseNMFMask
 from drnmf.nmf import unit_norm
-from drnmf.separator import Separator
+from drnmf.separator import MASK_FLOOR, Separator
 from drnmf.stft import HOP, SAMPLE_RATE, WINDOW
 
 try:
@@ -35,7 +35,6 @@ except ModuleNotFoundError:
 
 OPSET = 17
 _IR_VERSION = 8  # the one of opset 17: a newer one would only lock out older runtimes
-_MASK_FLOOR = 1e-5  # that of `separator.ratio_mask`
 
 Frame = tuple[str, list[str]]
 """Names of the mask and of the next states."""
@@ -246,4 +245,4 @@ def _dictionary_mask(graph: _Graph, h: str, W: Tensor, n_speech: int) -> str:
 
 
 def _ratio_mask(graph: _Graph, speech: str, noise: str) -> str:
-    return graph.node("Div", speech, graph.node("Max", graph.node("Add", speech, noise), _MASK_FLOOR))
+    return graph.node("Div", speech, graph.node("Max", graph.node("Add", speech, noise), MASK_FLOOR))

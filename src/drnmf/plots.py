@@ -45,27 +45,27 @@ def dictionary(W: Tensor, n_speech: int) -> Figure:
     return figure
 
 
-def layers(W: Tensor, n_speech: int, *, names: Sequence[str], title: str, learned: Mapping[str, Tensor]) -> Figure:
+def layers(W: Mapping[str, Tensor], n_speech: int, *, title: str, learned: Mapping[str, Tensor]) -> Figure:
     """The dictionaries of a network, layer below layer, and what else its layers have learned.
 
-    A column is the same atom in all layers; each source's are sorted by their centre frequency in the last layer.
+    A column is the same atom in all layers; each source's are sorted by their centre frequency in the last one.
 
     Args:
-        W: dictionaries [W_speech, W_noise] of all layers (K, F, N).
+        W: the dictionary [W_speech, W_noise] (F, N) of each layer, by the layer's name.
         n_speech: number of speech atoms.
-        names: what each layer is called.
         title: of the whole picture.
-        learned: named values (K, 1) or (K, N), such as step sizes; those of single atoms are drawn as their spread.
+        learned: named values of the first K layers, (K, 1) or (K, N), such as step sizes; those of single atoms are
+            drawn as their spread.
     """
     heights = [1.9 * len(W) + 0.8, *([2.6] if learned else [])]
     figure = Figure(figsize=(11, sum(heights)), layout="constrained")
     figure.suptitle(title)
     parts = figure.subfigures(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
-    _draw_layers(parts[0], W, n_speech, names)
+    _draw_layers(parts[0], W, n_speech)
     if learned:
         all_axes = parts[1].subplots(1, len(learned), squeeze=False)[0]
         for axes, (name, values) in zip(all_axes, learned.items(), strict=True):
-            _draw_learned(axes, values, n_speech, name, names)
+            _draw_learned(axes, values, n_speech, name, list(W)[: len(values)])
     return figure
 
 
@@ -176,11 +176,12 @@ def _draw_sources(figure: FigureBase, sources: Mapping[str, Tensor]) -> None:
     figure.colorbar(image, ax=all_axes, label=_DB_LABEL)
 
 
-def _draw_layers(figure: FigureBase, W: Tensor, n_speech: int, names: Sequence[str]) -> None:
+def _draw_layers(figure: FigureBase, W: Mapping[str, Tensor], n_speech: int) -> None:
     """A row for each layer, speech on the left and noise on the right."""
-    speech, noise = by_frequency(W[-1, :, :n_speech]), by_frequency(W[-1, :, n_speech:]) + n_speech
+    *_, last = W.values()
+    speech, noise = by_frequency(last[:, :n_speech]), by_frequency(last[:, n_speech:]) + n_speech
     all_axes = figure.subplots(len(W), 2, sharex="col", sharey=True, squeeze=False)
-    for row, atoms, name in zip(all_axes, W, names, strict=True):
+    for row, (name, atoms) in zip(all_axes, W.items(), strict=True):
         for axes, order in zip(row, (speech, noise), strict=True):
             image = _draw_atoms(axes, atoms[:, order], "")
             axes.label_outer()
@@ -188,7 +189,7 @@ def _draw_layers(figure: FigureBase, W: Tensor, n_speech: int, names: Sequence[s
     for axes, source in zip(all_axes[0], ("Speech atoms", "Noise atoms"), strict=True):
         axes.set_title(source)
     for axes in all_axes[-1]:
-        axes.set_xlabel("atom, in the order of their frequencies" + (" in the last layer" if len(W) > 1 else ""))
+        axes.set_xlabel("atom, in the order of their frequencies" + (" in the last row" if len(W) > 1 else ""))
     figure.colorbar(image, ax=all_axes, label="dB below each atom's peak", aspect=10 + 10 * len(W))
 
 

@@ -57,11 +57,12 @@ class Separator(nn.Module):
                 raise InputError(f"the state is not {weight.dtype} on {weight.device} as the model is")
 
 
-def ratio_mask(speech: Tensor, noise: Tensor, *, floor: float = 1e-5) -> Tensor:
-    """Equation (2), M = Y / (Y + V), with the sum held above `floor`: at silence M is 0 and its gradient finite.
+MASK_FLOOR = 1e-5
+"""Below the spectrum of the rounding noise of 16-bit audio, which is about 1e-4 per bin."""
 
-    The floor lies below the spectrum of the rounding noise of 16-bit audio (about 1e-4 per bin).
-    """
+
+def ratio_mask(speech: Tensor, noise: Tensor, *, floor: float = MASK_FLOOR) -> Tensor:
+    """Equation (2), M = Y / (Y + V), with the sum held above `floor`: at silence M is 0 and its gradient finite."""
     return speech / (speech + noise).clamp_min(floor)
 
 

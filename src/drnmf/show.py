@@ -3,9 +3,9 @@
 import copy
 import io
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from drnmf import audio, plots
@@ -17,25 +17,26 @@ from drnmf.nmf import infer_activations, unit_norm
 from drnmf.separator import Separator
 from drnmf.stft import SAMPLE_RATE, stft
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure  # else `plots` says what to install
+
 
 @torch.no_grad()
-def draw_model(model: Separator, *, name: str) -> Figure:
+def draw_model(model: Separator, *, name: str) -> "Figure":
     """The dictionaries of `model`, layer by layer, with their step sizes and sparsities; `name` goes into the title."""
-    W = dictionaries(model)
-    if W is None:
+    W, kind = dictionaries(model), type(model).__name__
+    if not W:
         raise InputError(
-            f"{name}: there is nothing to see in the weights of a {type(model).__name__}, it has no dictionaries; "
+            f"{name}: there is nothing to see in the weights of this {kind}, it has no dictionaries; "
             "give a sound file too, to see its mask"
         )
-    n_speech: int = model.config["n_speech"]
-    names = [f"layer {k}" for k in range(1, len(W) + 1)] if len(W) > 1 else ["all iterations"]
-    size = f"{len(W)} layers" if len(W) > 1 else "one dictionary"
-    title = f"{name}: {type(model).__name__}, {size}, {n_speech} speech and {W.shape[2] - n_speech} noise atoms"
-    return plots.layers(W, n_speech, names=names, title=title, learned=_learned(model))
+    n_atoms, n_speech = model.config["n_atoms"], model.config["n_speech"]
+    title = f"{name}: {kind} with {n_speech} speech and {n_atoms - n_speech} noise atoms"
+    return plots.layers(W, n_speech, title=title, learned=_learned(model))
 
 
 @torch.no_grad()
-def draw_file(model: Separator, path: Path | str, *, name: str, start: float = 0.0, seconds: float = 60.0) -> Figure:
+def draw_file(model: Separator, path: Path | str, *, name: str, start: float = 0.0, seconds: float = 60.0) -> "Figure":
     """What `model` hears in a file: noisy, mask and enhanced spectrograms, and the active atoms where it has any.
 
     Args:
@@ -50,12 +51,13 @@ def draw_file(model: Separator, path: Path | str, *, name: str, start: float = 0
     mask = model(magnitude[None])[0][0]
     titles = f"Noisy: {Path(path).name}{part}", f"Enhanced by {name}"
     W, h = dictionaries(model), activations(model, magnitude)
-    if W is None or h is None:
+    if h is None:
         return plots.masking(magnitude, mask, titles=titles)
-    return plots.separation(magnitude, mask, W[-1], h, model.config["n_speech"], titles=titles)
+    *_, last = W.values()
+    return plots.separation(magnitude, mask, last, h, model.config["n_speech"], titles=titles)
 
 
-def save(figure: Figure, path: Path | str, *, dpi: int = 100) -> None:
+def save(figure: "Figure", path: Path | str, *, dpi: int = 100) -> None:
     """Write a picture; the suffix says of which kind, and a reader never sees a half-written one."""
     path = Path(path)
     kinds = sorted(figure.canvas.get_supported_filetypes())
@@ -69,20 +71,27 @@ def save(figure: Figure, path: Path | str, *, dpi: int = 100) -> None:
         raise InputError(f"{path}: cannot be written ({error.strerror}); choose another place") from None
 
 
-def dictionaries(model: Separator) -> Tensor | None:
-    """The dictionaries (K, F, N) of a model as magnitude spectra, whatever power it works with; None if it has none."""
+def dictionaries(model: Separator) -> dict[str, Tensor]:
+    """The dictionaries (F, N) of a model by the layers' names, as magnitude spectra; the mask is made with the last."""
     match model:
         case DRNMF():
-            return model.dictionaries() ** (1 / model.power)
+            W = _numbered(model.dictionaries())
+            if model.config["reconstruction"] == "separate":
+                W["mask"] = model.reconstruction()
+            return {layer: atoms ** (1 / model.power) for layer, atoms in W.items()}
         case SparseNMFMask() | ISTAMask():
-            return model.W[None]
+            return {"all iterations": model.W}
         case SistaRNN():
-            return unit_norm(model.W).abs()
+            return _numbered(unit_norm(model.W).abs())
         case DeepNMF():
-            untied = unit_norm(torch.exp(model.log_W))
-            W = torch.cat([model.W[None], untied]) if model.n_tied else untied
-            return W[:, -model.n_features :]  # the newest frame's rows
-    return None
+            newest = slice(-model.n_features, None)  # of the frames in the context
+            tied = {f"layers 1 to {model.n_tied}": model.W[newest]} if model.n_tied else {}
+            return {**tied, **_numbered(unit_norm(torch.exp(model.log_W))[:, newest], model.n_tied + 1)}
+    return {}
+
+
+def _numbered(W_KFN: Tensor, first: int = 1) -> dict[str, Tensor]:
+    return {f"layer {k}": W for k, W in enumerate(W_KFN, first)}
 
 
 def activations(model: Separator, magnitude: Tensor) -> Tensor | None:

@@ -1,0 +1,181 @@
+"""Sound on a pipe, WAV or bare 16-bit PCM, where nothing can be looked up twice; files are `audio`'s.
+
+The lengths in the header of a WAV stream are often guesses, because it is written before its end is known. So sound
+ends with the stream, or at the announced length if that is a plausible one.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import BinaryIO
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from drnmf.errors import InputError
+
+# the format tag in a WAV header, and the bytes of a sample
+ENCODINGS = {
+    "PCM_U8": (1, 1),
+    "PCM_16": (1, 2),
+    "PCM_24": (1, 3),
+    "PCM_32": (1, 4),
+    "FLOAT": (3, 4),
+    "DOUBLE": (3, 8),
+}
+_EXTENSIBLE = 0xFFFE  # this tag says that the true one comes later
+_UNKNOWN = 0x7FFFF000  # lengths from here on are what programs write that do not know the length
+_AT_ONCE = 65536  # bytes
+
+
+class PipeReader:
+    """Sound from a stream: `rate`, `channels`, `subtype`, `samples` (None if not announced), then its `blocks`.
+
+    `raw` is the rate and the number of channels of PCM without header: 16 bits, little endian, channels interleaved.
+    """
+
+    def __init__(self, stream: BinaryIO, *, name: str = "stdin", raw: tuple[int, int] | None = None) -> None:
+        self._stream, self._name, self._bytes_left = stream, name, None
+        if raw is not None:
+            self.rate, self.channels = raw
+            self.subtype = "PCM_16"
+        else:
+            self.rate, self.channels, self.subtype, self._bytes_left = self._read_header()
+        if self.channels < 1:
+            raise InputError(f"{name}: has {self.channels} channels, sound has at least one")
+        self._frame = self.channels * ENCODINGS[self.subtype][1]
+        self.samples = None if self._bytes_left is None else self._bytes_left // self._frame
+
+    def blocks(self) -> Iterator[Tensor]:
+        """Blocks (channels, n) as they arrive."""
+        rest = b""
+        empty = True
+        while data := self._some():
+            data = rest + data
+            whole = len(data) // self._frame * self._frame
+            rest = data[whole:]
+            if whole:
+                empty = False
+                yield _decode(data[:whole], self.subtype, self.channels)
+        if empty:
+            raise InputError(f"{self._name}: is empty, it has no samples")
+
+    def _some(self) -> bytes:
+        """What has arrived, at least one byte, of what is left; nothing at the end."""
+        if self._bytes_left is None:
+            return _read1(self._stream, _AT_ONCE)
+        data = _read1(self._stream, min(_AT_ONCE, self._bytes_left))
+        self._bytes_left -= len(data)
+        return data
+
+    def _read_header(self) -> tuple[int, int, str, int | None]:
+        """Rate, channels, encoding, and the number of bytes that follow if it is known."""
+        head = self._exactly(12)
+        if head[:4] not in (b"RIFF", b"RF64") or head[8:] != b"WAVE":
+            raise InputError(f"{self._name}: is not WAV; give PCM without header with --raw, --rate and --channels")
+        form = None
+        while True:
+            kind, size = struct.unpack("<4sI", self._exactly(8))
+            if kind == b"data" and form is not None:
+                return *form, size if 0 < size < _UNKNOWN else None
+            content = self._exactly(size + size % 2, keep=40)
+            if kind == b"fmt " and size >= 16:
+                form = self._format(content)
+
+    def _format(self, content: bytes) -> tuple[int, int, str]:
+        tag, channels, rate, _, _, bits = struct.unpack("<HHIIHH", content[:16])
+        if tag == _EXTENSIBLE and len(content) >= 26:
+            (tag,) = struct.unpack("<H", content[24:26])
+        for subtype, (its_tag, size) in ENCODINGS.items():
+            if (its_tag, 8 * size) == (tag, bits):
+                return rate, channels, subtype
+        known = ", ".join(ENCODINGS)
+        raise InputError(f"{self._name}: WAV with format {tag} of {bits} bits cannot be read from a pipe, only {known}")
+
+    def _exactly(self, n: int, keep: int = 12) -> bytes:
+        """The next n bytes, of which only the first few are kept: a header that lies must not fill the memory."""
+        kept, left = b"", n
+        while left:
+            data = _read1(self._stream, min(_AT_ONCE, left))
+            if not data:
+                raise InputError(f"{self._name}: ends before its sound begins")
+            kept, left = (kept + data)[:keep], left - len(data)
+        return kept
+
+
+class PipeWriter:
+    """Sound to a stream, block by block. `samples` stands in the header if it is known; `raw` leaves the header out."""
+
+    def __init__(
+        self, stream: BinaryIO, rate: int, channels: int, subtype: str, *, samples: int | None = None, raw: bool = False
+    ) -> None:
+        self._stream, self._subtype = stream, subtype
+        if not raw:
+            self._write(_header(rate, channels, subtype, samples))
+
+    def write(self, x: Tensor) -> None:
+        """Append a block (channels, samples)."""
+        self._write(_encode(x, self._subtype))
+
+    def _write(self, data: bytes) -> None:
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[self._stream.write(view) :]
+            self._stream.flush()
+        except OSError as error:
+            raise InputError(f"stdout: cannot be written ({error.strerror})") from None
+
+
+def _read1(stream: BinaryIO, n: int) -> bytes:
+    """At most n bytes, without waiting for more when there are some."""
+    data: bytes = stream.read1(n) if hasattr(stream, "read1") else stream.read(n)
+    return data
+
+
+def _header(rate: int, channels: int, subtype: str, samples: int | None) -> bytes:
+    tag, size = ENCODINGS[subtype]
+    length = None if samples is None else samples * channels * size
+    if length is None or length >= _UNKNOWN:
+        length = riff = 0xFFFFFFFF
+    else:
+        riff = 36 + length
+    form = struct.pack("<HHIIHH", tag, channels, rate, rate * channels * size, channels * size, 8 * size)
+    return (
+        b"RIFF"
+        + struct.pack("<I", riff)
+        + b"WAVEfmt "
+        + struct.pack("<I", 16)
+        + form
+        + b"data"
+        + struct.pack("<I", length)
+    )
+
+
+def _decode(data: bytes, subtype: str, channels: int) -> Tensor:
+    if subtype == "PCM_U8":
+        samples = (np.frombuffer(data, np.uint8).astype(np.float32) - 128) / 128
+    elif subtype == "PCM_24":
+        padded = np.zeros((len(data) // 3, 4), np.uint8)
+        padded[:, 1:] = np.frombuffer(data, np.uint8).reshape(-1, 3)
+        samples = padded.view("<i4")[:, 0].astype(np.float32) / 2**31
+    elif subtype in ("PCM_16", "PCM_32"):
+        bits = 8 * ENCODINGS[subtype][1]
+        samples = np.frombuffer(data, f"<i{bits // 8}").astype(np.float32) / 2 ** (bits - 1)
+    else:
+        samples = np.frombuffer(data, "<f4" if subtype == "FLOAT" else "<f8").astype(np.float32)
+    return torch.from_numpy(np.ascontiguousarray(samples.reshape(-1, channels).T, np.float32))
+
+
+def _encode(x: Tensor, subtype: str) -> bytes:
+    samples = x.T.contiguous().numpy()
+    if subtype in ("FLOAT", "DOUBLE"):
+        return samples.astype("<f4" if subtype == "FLOAT" else "<f8").tobytes()
+    size = ENCODINGS[subtype][1]
+    scale = 2.0 ** (8 * size - 1)
+    whole = np.clip(np.round(samples.astype(np.float64) * scale), -scale, scale - 1)
+    if subtype == "PCM_U8":
+        return (whole + 128).astype(np.uint8).tobytes()
+    if subtype == "PCM_24":
+        return whole.astype("<i4").reshape(-1, 1).view(np.uint8)[:, :3].tobytes()
+    return whole.astype(f"<i{size}").tobytes()
