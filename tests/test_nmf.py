@@ -290,7 +290,10 @@ def test_clean_and_noisy_data_of_different_size_are_refused():
 
 @pytest.mark.parametrize("N", [5, 30])  # fewer and more atoms than twice the bins: two ways to compute W^T W h
 def test_euclidean_updates_are_the_general_ones(N):
-    V, W = torch.rand(8, 12, generator=seeded(), dtype=torch.float64), unit_norm(torch.rand(8, N, generator=seeded(1)).double())
+    V, W = (
+        torch.rand(8, 12, generator=seeded(), dtype=torch.float64),
+        unit_norm(torch.rand(8, N, generator=seeded(1)).double()),
+    )
     H = W.mT @ V
     for _ in range(10):
         H = H * multiplicative_factor(V.mT, W, H.mT, beta=2.0, sparsity=0.1).mT

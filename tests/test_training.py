@@ -18,7 +18,7 @@ from drnmf import InputError, audio, load_model
 from drnmf.data.folders import Pool
 from drnmf.data.manifests import write_manifest, write_mixtures
 from drnmf.data.recordings import Recordings, scan
-from drnmf.errors import Diverged
+from drnmf.errors import DivergedError
 from drnmf.recipe import DataSettings, DictionarySettings, ModelSettings, Recipe, TrainingSettings
 from drnmf.training import train
 
@@ -122,7 +122,7 @@ def test_two_processes_train_like_one(clips, tmp_path):
 
 
 def test_a_run_that_diverges_says_so_and_keeps_the_best_weights(clips, tmp_path):
-    with pytest.raises(Diverged, match=r"best weights .* kept in .*lower learning_rate"):
+    with pytest.raises(DivergedError, match=r"best weights .* kept in .*lower learning_rate"):
         train(small_recipe(clips, learning_rate=1e4, max_epochs=20), tmp_path)
     mask, _ = load_model(tmp_path)(torch.rand(1, 3, 257))
     assert torch.isfinite(mask).all()

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from drnmf.checkpoint import save_model, write_atomically
 from drnmf.data.batches import Batch
-from drnmf.errors import Diverged
+from drnmf.errors import DivergedError
 from drnmf.losses import Loss
 from drnmf.separator import Separator
 
@@ -81,7 +81,7 @@ class Backpropagation(L.LightningModule):
         bad = ~torch.stack(self._totals)[:, 0].isfinite()
         if bad.any():
             step = int(bad.nonzero()[0]) + 1
-            raise Diverged(
+            raise DivergedError(
                 f"the training loss is not a finite number any more (epoch {self.current_epoch + 1}, step {step})"
             )
 
@@ -123,7 +123,9 @@ class Record(L.Callback):
         self._add(trainer, epoch=trainer.current_epoch + 1, training_loss=self.run.epoch_loss())
         last, first = self.rows[-1]["validation_loss"], self.rows[0]["validation_loss"]
         if not math.isfinite(last) or last > 10 * abs(first) + 100:
-            raise Diverged(f"the validation loss left all bounds: {last:.4g} after epoch {trainer.current_epoch + 1}")
+            raise DivergedError(
+                f"the validation loss left all bounds: {last:.4g} after epoch {trainer.current_epoch + 1}"
+            )
         if self._out_of_patience():
             log.info("no improvement for %d epochs", self.patience)
             trainer.should_stop = True

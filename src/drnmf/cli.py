@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from drnmf.errors import Diverged, InputError
+from drnmf.errors import DivergedError, InputError
 
 if TYPE_CHECKING:
     from drnmf.evaluation import Table
@@ -37,7 +37,7 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     try:
         app()
-    except (InputError, Diverged) as error:
+    except (InputError, DivergedError) as error:
         _stderr.print(f"drnmf: {error}", style="red", highlight=False, soft_wrap=True, markup=False)
         sys.exit(2 if isinstance(error, InputError) else 3)
     except KeyboardInterrupt:

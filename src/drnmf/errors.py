@@ -5,5 +5,5 @@ class InputError(ValueError):
     """The caller's mistake, told in one line that names the file or value and, where there is one, the remedy."""
 
 
-class Diverged(ArithmeticError):
+class DivergedError(ArithmeticError):
     """Training that turned to NaN or infinity, or whose loss left all bounds."""

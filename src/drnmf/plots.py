@@ -121,13 +121,16 @@ def masking(magnitude: Tensor, mask: Tensor, *, titles: tuple[str, str] = ("Nois
 
 
 def learning_curves(histories: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> Figure:
-    """Losses by epoch for each named run, as (training, validation): dotted training, solid validation."""
+    """Losses by epoch, from epoch 0, for each named run, as (training, validation): dotted training, solid validation."""
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.subplots()
     for name, (training, validation) in histories.items():
-        (line,) = axes.plot(range(1, len(validation) + 1), validation, label=name)
-        axes.plot(range(1, len(training) + 1), training, ":", color=line.get_color())
+        (line,) = axes.plot(range(len(validation)), validation, label=name)
+        axes.plot(range(len(training)), training, ":", color=line.get_color())
     axes.set(xlabel="epoch", ylabel="loss", title="Learning curves (dotted: training, solid: validation)")
+    tails = [value for curves in histories.values() for curve in curves for value in curve[2:]]
+    if tails:  # the first epochs fall from far above: they may leave the picture
+        axes.set_ylim(0.9 * min(tails), 1.1 * max(curve[-1] for curves in histories.values() for curve in curves))
     axes.grid(alpha=0.3)
     if histories:
         axes.legend()

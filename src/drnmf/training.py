@@ -35,7 +35,7 @@ from drnmf.data.chime2 import read_chime2
 from drnmf.data.folders import Pool, hold_out, read_pairs
 from drnmf.data.manifests import read_manifest
 from drnmf.data.mixing import Item
-from drnmf.errors import Diverged, InputError
+from drnmf.errors import DivergedError, InputError
 from drnmf.losses import LOSSES
 from drnmf.models import DRNMF, DeepNMF, ISTAMask, LSTMMask, SistaRNN, SparseNMFMask
 from drnmf.models.deep_nmf import stack_context
@@ -74,8 +74,8 @@ def train(recipe: Recipe, folder: str | Path, *, progress: Progress | None = Non
         return
     try:
         summary = _fit(recipe, folder, model, _Data(recipe, training, validation))
-    except Diverged as error:
-        raise Diverged(
+    except DivergedError as error:
+        raise DivergedError(
             f"{error}; the best weights before that are kept in {folder}. "
             "Try a lower learning_rate, gradient_clip = 1 or, for DRNMF, alpha_range = 'stable'"
         ) from None
