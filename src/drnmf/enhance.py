@@ -29,6 +29,7 @@ log = logging.getLogger("drnmf")
 
 PIPE = "-"  # stdin as a source, stdout as a target
 _BLOCK = 2**22  # samples of all channels at a time
+_PART = 2**16  # samples of a channel written at a time
 _PIECES = 8
 _MOST_CHANNELS, _FEWEST_SAMPLES = 32, 1024
 _BITS = {"PCM_S8": 8, "PCM_U8": 8, "PCM_16": 16, "PCM_24": 24}  # encodings whose samples are exact in float32
@@ -128,10 +129,12 @@ def enhance_file(
         for block in chain(sound.blocks, [None]):
             with _about(source):
                 kept, removed = streamer.advance(block)
-            *parts, beyond = _parts(kept, removed, subtype)
-            for output, part in zip(outputs, parts, strict=False):
-                output.write(part)
-            done, clipped = done + kept.shape[1], clipped + beyond
+            for i in range(0, kept.shape[1], _PART):
+                *parts, beyond = _parts(kept[:, i : i + _PART], removed[:, i : i + _PART], subtype)
+                for output, part in zip(outputs, parts, strict=False):
+                    output.write(part)
+                clipped += beyond
+            done += kept.shape[1]
             if progress is not None:
                 progress(done / sound.rate, (sound.samples or 0) / sound.rate)
     if clipped:

@@ -121,7 +121,7 @@ def masking(magnitude: Tensor, mask: Tensor, *, titles: tuple[str, str] = ("Nois
 
 
 def learning_curves(histories: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> Figure:
-    """Losses by epoch, from epoch 0, for each named run, as (training, validation): dotted training, solid validation."""
+    """Losses from epoch 0 on, for each named run as (training, validation): dotted training, solid validation."""
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.subplots()
     for name, (training, validation) in histories.items():

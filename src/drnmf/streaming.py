@@ -29,8 +29,9 @@ Array = TypeVar("Array", Tensor, np.ndarray[Any, Any])
 
 RATES = (1000, 768000)  # lowest and highest sample rate in Hz
 OVERLAP = 1024  # frames (8 s) that a piece hears before it counts: some models take as long to forget their start
-AGREEMENT = 1e-3  # largest relative difference of two pieces' states where they meet
+AGREEMENT = 3e-3  # largest relative difference of two pieces' states where they meet
 _ROWS = 1024  # frames x pieces computed at a time: bounds the memory, however much is fed
+_PART = 2**15  # samples resampled at a time, for the same reason
 _PEAK = 1000.0  # louder than any sound whose full scale is 1, softer than most whose full scale is 32768
 _TOP = (0.75, 0.9375)  # near the top of the band, 6 to 7.5 kHz at 16 kHz: above it resampling filters set in
 _SILENCE = 1e-5  # sum of magnitudes near the top below which there is nothing to weigh the mask by
@@ -247,18 +248,24 @@ class _TwoBands:
     def feed(self, x: Tensor, *, last: bool = False) -> Tensor:
         """The next samples in, what to remove from those that are done out; `last` gives all that are due."""
         self._input.put(x)
-        x16 = self._to_16_khz.feed(x.float(), last=last)
+        x16 = _resampled(self._to_16_khz, x.float(), last)
         if last:  # more than is needed, so that the end of what is resampled back lies beyond the end of the sound
             x16 = torch.nn.functional.pad(x16, (0, WINDOW * max(1, SAMPLE_RATE // self._rate)))
         removed16 = self._remover.feed(x16, last=last).float()
         if not self._share.numel():
             self._share = removed16[-1:, :1].clone()
         removed16[-1:] -= self._share  # a resampler takes what it gets to start from 0
-        self._low.put(self._low_back.feed(x16, last=last))
-        self._removed.put(self._removed_back.feed(removed16, last=last))
+        self._low.put(_resampled(self._low_back, x16, last))
+        self._removed.put(_resampled(self._removed_back, removed16, last))
         n = min(map(len, (self._input, self._low, self._removed)))
         x, low, removed = self._input.take(n), self._low.take(n), self._removed.take(n)
         return removed[:-1] + (removed[-1:] + self._share) * (x - low)
+
+
+def _resampled(resampler: Resampler, x: Tensor, last: bool) -> Tensor:
+    """A block in parts: a resampler keeps as much memory as the largest one it was given."""
+    parts = [resampler.feed(x[:, i : i + _PART]) for i in range(0, x.shape[1], _PART)]
+    return torch.cat([*parts, resampler.feed(x[:, :0], last=last)], 1)
 
 
 class _Queue:
