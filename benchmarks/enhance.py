@@ -1,7 +1,6 @@
 """Enhancing: memory and time of long files, time per hop of a live stream, and what running pieces as a batch gains.
 
-The models start from bundled sound and are not trained, which costs them no time: `python -m benchmarks.enhance CASE ...`.
-The model that comes with the package is measured too, if there is one.
+Beside the model that comes with the package stand two of its kind that start from bundled sound and are not trained.
 """
 
 import json

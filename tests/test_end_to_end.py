@@ -8,13 +8,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
 import torch
 
-from drnmf import audio, cli, save_model
+from drnmf import audio, cli, enhance, save_model
+from drnmf.metrics import sdr
 from examples import AUDIO, build, recording
 
 
@@ -87,6 +89,16 @@ def test_speech_and_noise_and_strength(drnmf, tmp_path):
     assert np.abs(n).max() > 10
     assert drnmf("enhance", source, "-o", tmp_path / "same.wav", "--strength", 0)[0] == 0
     assert np.array_equal(soundfile.read(tmp_path / "same.wav", dtype="int16")[0], x)
+
+
+def test_the_model_that_comes_with_the_package_is_the_default(drnmf, tmp_path):
+    bundled = Path(cli.__file__).parent / "bundled/demo"
+    assert drnmf("enhance", bundled / "noisy.flac", "-o", tmp_path / "a.flac", "-m", "default") == (0, "")
+    clean, noisy, enhanced = (
+        audio.read(p)[0] for p in (bundled / "clean.flac", bundled / "noisy.flac", tmp_path / "a.flac")
+    )
+    assert sdr(enhanced, clean) > sdr(noisy, clean) + 0.5  # a printer and a guitar, which it has never heard
+    torch.testing.assert_close(enhance(noisy, 16000), enhanced, rtol=0, atol=1e-4)
 
 
 def test_a_tree_in_another_format_with_one_bad_file_then_again(drnmf, tmp_path):

@@ -87,7 +87,7 @@ def test_arrays_are_not_changed_and_integers_refused():
 
 def test_long_sound_goes_in_blocks_and_pieces(monkeypatch):
     x = noisy(seconds=5.0).repeat(1, 12)
-    assert x.shape[1] > 6 * OVERLAP * 128
+    assert x.shape[1] > 4 * OVERLAP * 128  # long enough for two pieces
     whole = enhance(x, 16000, MODEL)
     torch.testing.assert_close(whole, expected(x), rtol=0, atol=1e-4)
     monkeypatch.setattr(module, "_BLOCK", 10000)

@@ -227,14 +227,20 @@ def test_long_blocks_in_pieces_equal_the_sequence_to_minus_60_db(monkeypatch):
     torch.testing.assert_close(in_pieces, offline(model, x), rtol=0, atol=1e-3)
 
 
-def test_pieces_that_do_not_agree_are_done_in_sequence(monkeypatch):
-    model, x = Average(257), noisy(60.0)
+def test_pieces_that_do_not_agree_run_again(monkeypatch):
+    model, x = Average(257), noisy(120.0)  # remembers longer than pieces overlap
     expected = offline(model, x)
     torch.testing.assert_close(streamed(Streamer(model, pieces=8), x, len(x)), expected, rtol=0, atol=1e-6)
-    monkeypatch.setattr(
-        "drnmf.streaming._agree", lambda ends, starts: True
-    )  # it does remember longer than they overlap
+    monkeypatch.setattr("drnmf.streaming._disagreeing", lambda ends, starts: [])
     assert (streamed(Streamer(model, pieces=8), x, len(x)) - expected).norm() > 0.01 * expected.norm()
+
+
+def test_every_model_runs_in_pieces():
+    x = noisy(60.0)
+    for name in MODELS:
+        expected = streamed(Streamer(build(name)), x, len(x))
+        error = (streamed(Streamer(build(name), 16000, pieces=2), x, len(x)) - expected).norm() / expected.norm()
+        assert error < 1e-3, name
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def main() -> None:
     "`sox noisy.wav -t wav - | drnmf enhance - > clean.wav`"
 )
 def enhance(
-    inputs: Annotated[list[Path], typer.Argument(metavar="IN...", help="Sound files, folders, or - for stdin.")],
+    inputs: Annotated[list[Path], typer.Argument(metavar="IN", help="Sound files, folders, or - for stdin.")],
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="File to write, folder for several, or - for stdout.")
     ] = None,
@@ -61,7 +61,7 @@ def enhance(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that exist.")] = False,
     jobs: Jobs = 1,
     shard: Annotated[str | None, typer.Option(metavar="I/N", help="Do the I-th of N parts of the files.")] = None,
-    raw: Annotated[bool, typer.Option("--raw", help="- is 16-bit PCM without header, not WAV.")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="Sound on - is 16-bit PCM without header, not WAV.")] = False,
     rate: Annotated[int | None, typer.Option(help="Sample rate of --raw input.")] = None,
     channels: Annotated[int, typer.Option(help="Channels of --raw input.", min=1)] = 1,
 ) -> None:

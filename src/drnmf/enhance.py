@@ -23,12 +23,13 @@ from drnmf import audio
 from drnmf.errors import InputError
 from drnmf.pipe import ENCODINGS, PipeReader, PipeWriter
 from drnmf.separator import Separator
+from drnmf.stft import SAMPLE_RATE
 from drnmf.streaming import Array, Streamer, as_samples
 
 log = logging.getLogger("drnmf")
 
 PIPE = "-"  # stdin as a source, stdout as a target
-_BLOCK = 2**22  # samples of all channels at a time
+_BLOCK = 2**22  # samples of all channels at a time, at their own rate and at 16 kHz
 _PART = 2**16  # samples of a channel written at a time
 _PIECES = 8
 _MOST_CHANNELS, _FEWEST_SAMPLES = 32, 1024
@@ -65,7 +66,7 @@ def enhance(
     if N == 0:
         raise InputError("there are no samples to enhance")
     streamer = Streamer(model, sample_rate, channels=C, strength=strength, pieces=_PIECES)
-    size, done = _block_size(C), 0
+    size, done = _block_size(C, streamer.sample_rate), 0
     for block in chain((x[:, i : i + size] for i in range(0, N, size)), [None]):
         kept, removed = streamer.advance(block)
         x[:, done : done + kept.shape[1]] = kept - removed  # in place: the streamer needs these samples no more
@@ -91,8 +92,8 @@ def _samples_axis(shape: tuple[int, ...], axis: int | None) -> int:
     )
 
 
-def _block_size(channels: int) -> int:
-    return max(1, _BLOCK // channels)
+def _block_size(channels: int, rate: int) -> int:
+    return max(1, int(_BLOCK / channels * min(1, rate / SAMPLE_RATE)))
 
 
 def enhance_file(
@@ -155,7 +156,7 @@ def _open(source: Path | str, raw: tuple[int, int] | None) -> _Sound:
         pipe = PipeReader(sys.stdin.buffer, raw=raw)
         return _Sound(pipe.rate, pipe.channels, pipe.subtype, pipe.samples, pipe.blocks())
     info = audio.info(source)
-    blocks = audio.read_blocks(source, _block_size(info.channels))
+    blocks = audio.read_blocks(source, _block_size(info.channels, info.rate))
     return _Sound(info.rate, info.channels, info.subtype, info.samples, blocks)
 
 

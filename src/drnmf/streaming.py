@@ -28,8 +28,8 @@ from drnmf.stft import BINS, HOP, SAMPLE_RATE, WINDOW, overlap_add, sqrt_hann
 Array = TypeVar("Array", Tensor, np.ndarray[Any, Any])
 
 RATES = (1000, 768000)  # lowest and highest sample rate in Hz
-OVERLAP = 1024  # frames (8 s) that a piece hears before it counts: some models take as long to forget their start
-AGREEMENT = 3e-3  # largest relative difference of two pieces' states where they meet
+OVERLAP = 1536  # frames (12 s) that a piece hears before it counts: some models take as long to forget their start
+AGREEMENT = 1e-3  # largest relative difference of two pieces' states where they meet
 _ROWS = 1024  # frames x pieces computed at a time: bounds the memory, however much is fed
 _PART = 2**15  # samples resampled at a time, for the same reason
 _PEAK = 1000.0  # louder than any sound whose full scale is 1, softer than most whose full scale is 32768
@@ -46,7 +46,7 @@ class Streamer:
         channels: blocks are (channels, samples), or (samples,) for one channel.
         strength: how much of the noise to remove, from 0 (nothing) to 1 (all that the mask says).
         pieces: if above 1, a block of many seconds is cut into up to so many pieces, which overlap and run as one
-            batch. Where they meet they must agree to -60 dB, or the block is done in sequence after all.
+            batch. Where two meet they must agree to -60 dB; if they do not, the later one runs again.
     """
 
     def __init__(
@@ -166,23 +166,37 @@ class _Remover:
 
     def _run(self, frames: Tensor) -> Tensor:
         """Output of frames (C, T, 512), to whose last WINDOW - HOP samples later frames will add."""
-        T, out, done = frames.shape[1], self._blank(frames.shape[1]), 0
-        P = min(self._pieces, T // (3 * OVERLAP))
+        T, done = frames.shape[1], 0
+        out = torch.nn.functional.pad(self._tail, (0, T * HOP))
+        P = min(self._pieces, T // (2 * OVERLAP))
         if P > 1:
-            pieces = frames[:, : T // P * P].view(len(frames), P, T // P, WINDOW)
-            starts = self._warm_up(pieces)
-            ends = self._steps(pieces, starts, out)
-            if _agree(ends, starts):
-                self._state, done = tuple(s[-1:] for s in ends), T // P * P
-            else:  # this model remembers longer than the pieces overlap, and will so in later blocks
-                self._pieces, out = 1, self._blank(T)
+            parts = self._in_pieces(frames[:, : T // P * P].view(len(frames), P, T // P, WINDOW))
+            for part in parts.unbind(1):
+                out[:, done * HOP :][:, : part.shape[1]] += part
+                done += T // P
         if done < T:
-            self._state = self._steps(frames[:, None, done:], self._state, out[:, done * HOP :])
+            parts, self._state = self._steps(frames[:, None, done:], self._state)
+            out[:, done * HOP :] += parts[:, 0]
         return out
 
-    def _blank(self, T: int) -> Tensor:
-        out = self._tail.new_zeros(len(self._tail), T * HOP + WINDOW - HOP)
-        out[:, : WINDOW - HOP] = self._tail
+    def _in_pieces(self, pieces: Tensor) -> Tensor:
+        """Output (C or C + 1, P, samples) of pieces (C, P, L, 512) that follow each other, as one batch.
+
+        Each starts after a warm-up. What did not start as the one before it ended runs again, from that end.
+        """
+        starts = self._warm_up(pieces)
+        out, ends = self._steps(pieces, starts)
+        rounds = 1
+        while again := _disagreeing(ends, starts):
+            rounds += 1
+            for start, end in zip(starts, ends, strict=True):
+                start[again] = end[[p - 1 for p in again]]
+            out[:, again], new_ends = self._steps(pieces, tuple(start[again] for start in starts), again)
+            for end, new in zip(ends, new_ends, strict=True):
+                end[again] = new
+        if rounds > 2:
+            self._pieces = 1  # this model remembers longer than a piece lasts: in sequence it is faster
+        self._state = tuple(end[-1:] for end in ends)
         return out
 
     def _warm_up(self, pieces: Tensor) -> State:
@@ -195,13 +209,20 @@ class _Remover:
         assert state is not None
         return tuple(torch.cat(pair) for pair in zip(self._state, state, strict=True))
 
-    def _steps(self, pieces: Tensor, state: State, out: Tensor) -> State:
-        """Add the output of pieces (C, P, L, 512), which lie side by side, to `out`; the states at their ends."""
+    def _steps(self, pieces: Tensor, state: State, which: list[int] | None = None) -> tuple[Tensor, State]:
+        """Output (C or C + 1, P, samples) of pieces (C, P, L, 512), or only of some, and the states at their ends."""
         _, P, L, _ = pieces.shape
+        out = None
         for first in range(0, L, _ROWS // P):
-            part, state = self._step(pieces[:, :, first : first + _ROWS // P], state)
-            out[:, first * HOP :].unfold(1, part.shape[2], L * HOP)[:, :P].add_(part)
-        return state
+            frames = pieces[:, :, first : first + _ROWS // P]
+            part, state = self._step(frames if which is None else frames[:, which], state)
+            if out is None and part.shape[2] == L * HOP + WINDOW - HOP:
+                return part, state
+            if out is None:
+                out = part.new_zeros(*part.shape[:2], L * HOP + WINDOW - HOP)
+            out[:, :, first * HOP :][:, :, : part.shape[2]] += part
+        assert out is not None
+        return out, state
 
     def _step(self, frames: Tensor, state: State) -> tuple[Tensor, State]:
         """What to remove for frames (C, P, n, 512), overlap-added to (C or C + 1, P, samples); and the next state."""
@@ -215,7 +236,8 @@ class _Remover:
             share = (remove[..., self._top] * weight).sum(-1) / weight.sum(-1).clamp_min(_SILENCE)
             # both windows, as sound gets them: a share that does not change comes out as it is
             removed = torch.cat([removed, (share[..., None] * self._window.square())[None]])
-        return overlap_add(removed), state
+        # a frame alone, as in a live stream, has nothing to overlap with: half of it is what `overlap_add` makes of it
+        return removed[..., 0, :] / 2 if removed.shape[-2] == 1 else overlap_add(removed), state
 
 
 def _magnitude(X: Tensor) -> Tensor:
@@ -223,10 +245,13 @@ def _magnitude(X: Tensor) -> Tensor:
     return X[0].abs() if len(X) == 1 else X.abs().square().mean(0).sqrt()
 
 
-def _agree(ends: State, starts: State) -> bool:
-    """Whether every piece ends in the state from which the next one started."""
-    pairs = [(end[:-1].flatten(1), start[1:].flatten(1)) for end, start in zip(ends, starts, strict=True)]
-    return all(bool(((e - s).norm(dim=1) <= AGREEMENT * e.norm(dim=1)).all()) for e, s in pairs)
+def _disagreeing(ends: State, starts: State) -> list[int]:
+    """The pieces that started in another state than the one before them ended in."""
+    different = torch.zeros(len(ends[0]) if ends else 0, dtype=torch.bool)
+    for end, start in zip(ends, starts, strict=True):
+        before, after = end[:-1].flatten(1), start[1:].flatten(1)
+        different[1:] |= ((before - after).norm(dim=1) > AGREEMENT * before.norm(dim=1)).cpu()
+    return [int(p) for p in different.nonzero()]
 
 
 class _TwoBands:
