@@ -9,10 +9,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import dictionaries, scan, separators
+from benchmarks import dictionaries, enhance, scan, separators
 from benchmarks.measure import Row, machine
 
-PARTS = {"dictionaries": dictionaries.run, "separators": separators.run, "scan": scan.run}
+PARTS = {"dictionaries": dictionaries.run, "separators": separators.run, "scan": scan.run, "enhance": enhance.run}
 RESULTS = Path(__file__).parent / "results.json"
 
 

@@ -7,10 +7,12 @@ import pytest
 import drnmf
 
 PUBLIC = [
+    "Streamer",
     "stft",
     "istft",
     "beta_divergence",
     "sparse_nmf",
+    "enhance",
     "infer_activations",
     "train_dictionaries",
     "ista",

@@ -33,16 +33,13 @@ Seed = Annotated[int, typer.Option(help="Of everything random.")]
 
 
 def main() -> None:
-    """Run the command line; a mistake is one line and exit status 2, a run that diverged is 3."""
+    """Run the command line; a mistake is one line and exit status 2, a run that diverged is 3, Ctrl-C is 130."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     try:
         app()
     except (InputError, DivergedError) as error:
         _stderr.print(f"drnmf: {error}", style="red", highlight=False, soft_wrap=True, markup=False)
         sys.exit(2 if isinstance(error, InputError) else 3)
-    except KeyboardInterrupt:
-        _stderr.print("stopped")
-        sys.exit(130)
 
 
 @app.command(
