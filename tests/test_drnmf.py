@@ -259,3 +259,16 @@ def test_options_that_make_no_network(options, message):
 def test_a_start_that_does_not_fit(h0):
     with pytest.raises(InputError, match="h0 must hold 12 activations, none negative or NaN"):
         DRNMF.from_dictionary(dictionary(), 2, h0=h0)
+
+
+def test_a_frozen_copy_gives_the_same_and_stays_as_it_is():
+    model = DRNMF.from_dictionary(dictionary().float(), 2, alpha_range="stable", reconstruction="separate")
+    x = noisy()[None].float()
+    frozen = model.freeze()
+    before, _ = frozen(x)
+    torch.testing.assert_close(before, model(x)[0], rtol=0, atol=0)
+    assert not before.requires_grad
+    with torch.no_grad():
+        model.log_W += 1e-2 * torch.randn(model.log_W.shape, generator=seeded())
+    assert not torch.equal(model(x)[0], before)
+    assert torch.equal(frozen(x)[0], before)

@@ -1,6 +1,7 @@
 """What all models have in common: a mask for magnitudes, and a state carried from frame to frame."""
 
-from typing import Any
+import copy
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -35,6 +36,10 @@ class Separator(nn.Module):
     def separate(self, magnitude: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """Mask (B, T, F) and next state for magnitudes (B, T, F) that are known to be sound."""
         raise NotImplementedError
+
+    def freeze(self) -> Self:
+        """A copy to be used as it is: no gradients, and whatever depends on the weights alone computed once."""
+        return copy.deepcopy(self).eval().requires_grad_(False)
 
     def check(self, magnitude: Tensor, state: State | None) -> None:
         """Refuse magnitudes and states that do not fit this model."""

@@ -21,7 +21,6 @@ from torch import Tensor
 from drnmf.audio import Resampler
 from drnmf.checkpoint import load_model
 from drnmf.errors import InputError
-from drnmf.models import DRNMF
 from drnmf.separator import Separator, State
 from drnmf.stft import BINS, HOP, SAMPLE_RATE, WINDOW, overlap_add, sqrt_hann
 
@@ -324,24 +323,13 @@ def _delay(source: int, target: int) -> float:
 
 
 def frozen(model: Separator | str | Path) -> Separator:
-    """A copy of a model for use: DR-NMF's weights are computed once, half precision becomes single."""
-    model = copy.deepcopy(model) if isinstance(model, Separator) else load_model(model)
+    """A copy of a model for use, its weights computed once, half precision turned into single."""
+    model = model if isinstance(model, Separator) else load_model(model)
     if model.n_features != BINS:
         raise InputError(f"the model takes frames of {model.n_features} bins, sound at 16 kHz has {BINS}")
-    model.eval().requires_grad_(False)
     if any(t.dtype in (torch.float16, torch.bfloat16) for t in model.state_dict().values()):
-        model.float()
-    if isinstance(model, DRNMF):
-        with torch.inference_mode():
-            W = model.dictionaries()
-            weights = {"dictionaries": W, "alpha": model.alpha(W), "sparsity": model.sparsity(), "h0": model.h0()}
-        for name, value in weights.items():
-            setattr(model, name, functools.partial(_constant, value))
-    return model
-
-
-def _constant(value: Tensor, *_: Tensor) -> Tensor:
-    return value
+        model = copy.deepcopy(model).float()
+    return model.freeze()
 
 
 def as_samples(x: Tensor | np.ndarray[Any, Any]) -> Tensor:

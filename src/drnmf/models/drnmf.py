@@ -1,6 +1,6 @@
 """The deep recurrent NMF network: warm-start ISTA with untied, trained layers (the paper's section 4)."""
 
-from typing import Literal, Self
+from typing import Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,16 @@ from drnmf.scan import scan
 from drnmf.separator import Separator, State, dictionary_mask, split_sources
 
 Per = Literal["layer", "atom"]
+
+
+class Weights(NamedTuple):
+    """The weights as they act, functions of the trained parameters; alpha and lambda may be (K, 1)."""
+
+    W_KFN: Tensor
+    alpha_KN: Tensor
+    sparsity_KN: Tensor
+    h0_N: Tensor
+    reconstruction_FN: Tensor
 
 
 class DRNMF(Separator):
@@ -41,6 +51,7 @@ class DRNMF(Separator):
     """
 
     log_sparsity: Tensor
+    _frozen: Weights | None = None
 
     def __init__(
         self,
@@ -145,26 +156,40 @@ class DRNMF(Separator):
 
     def separate(self, magnitude: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """Mask (B, T, F) for magnitudes (B, T, F); the state is the last frame's h (B, N)."""
-        W_KFN = self.dictionaries()
-        h_BTN, state = self._activations(magnitude, state, W_KFN)
-        return dictionary_mask(h_BTN, self._reconstruction(W_KFN), self.n_speech), state
+        weights = self.weights()
+        h_BTN, state = self._activations(magnitude, state, weights)
+        return dictionary_mask(h_BTN, weights.reconstruction_FN, self.n_speech), state
 
     def activations(self, magnitude: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """Activations h (B, T, N) of the last layer for magnitudes (B, T, F), and the next state."""
-        return self._activations(magnitude, state, self.dictionaries())
+        return self._activations(magnitude, state, self.weights())
 
-    def _activations(self, magnitude: Tensor, state: State | None, W_KFN: Tensor) -> tuple[Tensor, State]:
-        h0_BN = self.h0().expand(len(magnitude), -1) if state is None else state[0]
+    def _activations(self, magnitude: Tensor, state: State | None, weights: Weights) -> tuple[Tensor, State]:
+        start_BN = weights.h0_N.expand(len(magnitude), -1)
+        h0_BN = start_BN if state is None else state[0]
         h_BTN = scan(
             magnitude if self.power == 1 else magnitude**self.power,
-            W_KFN,
-            alpha_KN=self.alpha(W_KFN),
-            sparsity_KN=self.sparsity(),
-            h0_BN=h0_BN if self.warm_start else self.h0().expand(len(magnitude), -1),
+            weights.W_KFN,
+            alpha_KN=weights.alpha_KN,
+            sparsity_KN=weights.sparsity_KN,
+            h0_BN=h0_BN if self.warm_start else start_BN,
             residual_first_layer=self.residual_first_layer,
             warm_start=self.warm_start,
         )
         return h_BTN, (h_BTN[:, -1] if h_BTN.shape[1] else h0_BN,)
+
+    def freeze(self) -> Self:
+        """A copy to be used as it is, its weights computed once: for frame by frame use, where that would cost most."""
+        model = super().freeze()
+        model._frozen = model.weights()
+        return model
+
+    def weights(self) -> Weights:
+        """All weights as they act."""
+        if self._frozen is not None:
+            return self._frozen
+        W_KFN = self.dictionaries()
+        return Weights(W_KFN, self.alpha(W_KFN), self.sparsity(), self.h0(), self._reconstruction(W_KFN))
 
     def dictionaries(self) -> Tensor:
         """W_1 ... W_K (K, F, N): exp(log W) with unit-norm columns."""
