@@ -20,7 +20,7 @@ bench: $(READY)  ## Speed and memory of everything, as one table
 clean:
 	rm -rf .venv demo build dist
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml setup.py constraints.txt $(wildcard src/drnmf/*.[ch])
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --upgrade pip
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev]'

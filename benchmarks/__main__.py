@@ -9,10 +9,18 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import dictionaries, enhance, scan, separators
+from benchmarks import dictionaries, enhance, floor, growth, rivals, scan, separators
 from benchmarks.measure import Row, machine
 
-PARTS = {"dictionaries": dictionaries.run, "separators": separators.run, "scan": scan.run, "enhance": enhance.run}
+PARTS = {
+    "dictionaries": dictionaries.run,
+    "separators": separators.run,
+    "scan": scan.run,
+    "rivals": rivals.run,
+    "floor": floor.run,
+    "enhance": enhance.run,
+    "growth": growth.run,
+}
 RESULTS = Path(__file__).parent / "results.json"
 
 
@@ -33,7 +41,7 @@ def table(rows: list[Row]) -> Table:
         drawn.add_row(
             row["part"] if row["part"] != last else "",
             row["case"],
-            f"{row['milliseconds']:,.1f} ms / {row['per']}",
+            f"{row['milliseconds']:,.{1 if row['milliseconds'] > 1 else 3}f} ms / {row['per']}",
             _number(row, "real_time_factor", ".4f"),
             _number(row, "times_faster_than_sparse_nmf", ".1f") or _number(row, "times_faster_than_loop", ".2f"),
             _number(row, "memory_mb", ".0f"),

@@ -1,14 +1,29 @@
 import itertools
 
 import numpy as np
+import onnxruntime
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.func import functional_call
 
-from drnmf import DRNMF, InputError, fista, lipschitz, warm_start_ista
+from drnmf import (
+    DRNMF,
+    InputError,
+    Streamer,
+    export,
+    fista,
+    istft,
+    lipschitz,
+    load_model,
+    save_model,
+    show,
+    stft,
+    warm_start_ista,
+)
 from drnmf.nmf import unit_norm
-from examples import dictionary, noisy, seeded
+from examples import dictionary, noisy, recording, seeded
 
 N = 12
 OPTIONS = [
@@ -21,6 +36,11 @@ OPTIONS = [
     {"power": 0.5},
     {"warm_start": False},
     {"warm_start": False, "first_layer": "original"},
+    {"tied": True},
+    {"transition": True},
+    {"momentum": True},
+    {"momentum": True, "warm_start": False},
+    {"tied": True, "transition": True, "momentum": True, "first_layer": "original", "alpha_per": "atom"},
     {
         "alpha_per": "atom",
         "sparsity_per": "atom",
@@ -45,6 +65,14 @@ def shaken(model: DRNMF) -> DRNMF:
     return model
 
 
+def numpy_transition(E: np.ndarray) -> np.ndarray:
+    """Every entry divided by the largest of 1, its row's sum and its column's."""
+    P = np.empty_like(E)
+    for i, j in np.ndindex(*E.shape):
+        P[i, j] = E[i, j] / max(1, E[i].sum(), E[:, j].sum())
+    return P
+
+
 def numpy_network(model: DRNMF, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Activations and mask of one sequence (T, F): section 4 of the paper in loops, from the raw weights."""
     weights = {name: np.exp(weight.numpy()) for name, weight in model.state_dict().items()}
@@ -52,11 +80,16 @@ def numpy_network(model: DRNMF, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     R = weights.get("log_reconstruction", W[-1])
     alpha, lam, h0 = weights["log_alpha"], weights["log_sparsity"], weights["log_h0"]
     options, h, activations = model.config, h0, []
+    W = W.repeat(options["n_layers"], 0) if options["tied"] else W
     for x_t in x ** options["power"]:
         h = h if options["warm_start"] else h0
+        h = h @ numpy_transition(weights["log_transition"]) if options["transition"] else h
+        z, inertia = h, 1.0
         for k in range(options["n_layers"]):
-            explained = 0 if k == 0 and options["first_layer"] == "original" else W[k].T @ (W[k] @ h)
-            h = np.maximum(h + (W[k].T @ x_t - explained - lam[k]) / alpha[k], 0)
+            explained = 0 if k == 0 and options["first_layer"] == "original" else W[k].T @ (W[k] @ z)
+            before, h = h, np.maximum(z + (W[k].T @ x_t - explained - lam[k]) / alpha[k], 0)
+            inertia_before, inertia = inertia, 0.5 + np.sqrt(0.25 + inertia**2)  # Beck and Teboulle, equation (4.2)
+            z = h + (inertia_before - 1) / inertia * (h - before) if options["momentum"] else h
         activations.append(h)
     h, n = np.stack(activations), options["n_speech"]
     speech, noise = h[:, :n] @ R[:, :n].T, h[:, n:] @ R[:, n:].T
@@ -99,7 +132,9 @@ def test_the_papers_parameter_counts(n_layers, n_atoms, count):
         ({"train_sparsity": True}, 2),
         ({"train_sparsity": True, "sparsity_per": "atom"}, 2 * N),
         ({"reconstruction": "separate"}, 257 * N),
-        ({"alpha_range": "stable", "first_layer": "original", "power": 0.5, "warm_start": False}, 0),
+        ({"alpha_range": "stable", "first_layer": "original", "power": 0.5, "warm_start": False, "momentum": True}, 0),
+        ({"tied": True}, -257 * N),
+        ({"transition": True}, N * N),
     ],
 )
 def test_what_the_options_add_to_the_parameters(options, more):
@@ -272,3 +307,136 @@ def test_a_frozen_copy_gives_the_same_and_stays_as_it_is():
         model.log_W += 1e-2 * torch.randn(model.log_W.shape, generator=seeded())
     assert not torch.equal(model(x)[0], before)
     assert torch.equal(frozen(x)[0], before)
+
+
+VARIANTS = [
+    {"tied": True},
+    {"transition": True},
+    {"momentum": True},
+    {"tied": True, "transition": True, "momentum": True, "first_layer": "original", "reconstruction": "separate"},
+    {"momentum": True, "warm_start": False, "power": 0.5},
+]
+every_variant = pytest.mark.parametrize("options", VARIANTS, ids=lambda options: "-".join(options))
+
+
+def variant(options: dict[str, object], n_layers: int = 4) -> DRNMF:
+    return shaken(DRNMF.from_dictionary(dictionary(), n_layers, sparsity=0.2, alpha_range="stable", **options))
+
+
+@pytest.mark.parametrize("n_layers", [1, 3])
+def test_tied_layers_start_as_untied_ones_and_move_together(n_layers):
+    x = sequences()
+    untied, tied = (DRNMF.from_dictionary(dictionary(), n_layers, tied=t, alpha_range="stable") for t in (False, True))
+    torch.testing.assert_close(tied(x)[0], untied(x)[0], rtol=0, atol=0)
+    for model in (untied, tied):
+        model(x)[0].square().sum().backward()
+    torch.testing.assert_close(tied.log_W.grad, untied.log_W.grad.sum(0, keepdim=True))
+    W = shaken(tied).dictionaries()
+    assert torch.equal(W, W[:1].expand(n_layers, -1, -1))
+
+
+def test_the_identity_as_transition_is_none_and_the_start_is_close_to_it():
+    x = sequences()
+    plain, model = (DRNMF.from_dictionary(dictionary(), 2, transition=t) for t in (False, True))
+    start = model.transition()
+    torch.testing.assert_close(start, torch.eye(N).double(), rtol=0, atol=0.01)
+    assert start.min() > 1e-4  # every atom can be reached: the logarithm of a zero would stay where it is
+    with torch.no_grad():
+        model.log_transition.fill_(-torch.inf).fill_diagonal_(0)
+    torch.testing.assert_close(model(x), plain(x), rtol=0, atol=1e-10)
+
+
+def test_a_transition_hands_activations_on():
+    """Atom 0 becomes atom 1 in the next frame, if nothing is heard and nothing is subtracted."""
+    model = DRNMF.from_dictionary(dictionary(), 1, alpha=1e12, sparsity=0.0, transition=True)
+    with torch.no_grad():
+        model.log_transition.fill_(-torch.inf).fill_diagonal_(0)[:2] = torch.tensor(-torch.inf)
+        model.log_transition[0, 1] = model.log_transition[1, 0] = 0
+    h = torch.zeros(1, N).double()
+    h[0, 0] = 1
+    states = model.activations(torch.zeros(1, 3, 257).double(), (h,))[0][0]
+    torch.testing.assert_close(states[:, :2], torch.tensor([[0, 1], [1, 0], [0, 1]]).double(), rtol=0, atol=1e-6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(size=st.sampled_from([0.1, 1.0, 10.0, 100.0]), shift=st.floats(-50, 50), seed=st.integers(0, 2**16))
+def test_no_weights_make_a_transition_enlarge_distances(size, shift, seed):
+    model = DRNMF(n_layers=1, n_features=7, n_atoms=6, transition=True, generator=seeded()).double()
+    with torch.no_grad():
+        model.log_transition += shift + size * torch.randn(6, 6, generator=seeded(seed)).double()
+    P = model.transition()
+    assert P.min() >= 0
+    assert torch.linalg.matrix_norm(P, 2) <= 1 + 1e-12
+    assert torch.linalg.matrix_norm(P, torch.inf) <= 1 + 1e-12
+
+
+@pytest.mark.parametrize("n_layers", [1, 2, 3, 7])
+def test_momentum_makes_a_frame_of_fista(n_layers):
+    x, W = sequences(), dictionary()
+    model = DRNMF.from_dictionary(W, n_layers, momentum=True, sparsity=0.3)
+    h, frames = torch.zeros(2, N).double(), []
+    for x_t in x.unbind(1):
+        h = fista(x_t, W, n_iter=n_layers, sparsity=0.3, h0=h)
+        frames.append(h)
+    torch.testing.assert_close(model.activations(x)[0], torch.stack(frames, 1), rtol=0, atol=1e-9)
+
+
+@every_variant
+def test_gradients_of_the_variants(options):
+    W = unit_norm(torch.rand(5, 4, generator=seeded(), dtype=torch.float64))
+    model = shaken(DRNMF.from_dictionary(W, 3, sparsity=0.2, **options))
+    names, weights = zip(*model.named_parameters(), strict=True)
+    x = (3 * torch.rand(2, 3, 5, generator=seeded(2), dtype=torch.float64) + 0.1).requires_grad_()
+
+    def forward(x, *weights):
+        mask, (h,) = functional_call(model, dict(zip(names, weights, strict=True)), (x,))
+        return mask, h
+
+    assert torch.autograd.gradcheck(forward, (x, *weights))
+
+
+@every_variant
+@pytest.mark.parametrize("sizes", [[1] * 30, [7, 0, 21, 2]])
+def test_the_variants_in_chunks_are_the_whole(options, sizes):
+    x, model = sequences(), variant(options)
+    whole, last = model(x)
+    assert whole.std() > 0.05
+    masks, state = [], None
+    for chunk in x.split(sizes, 1):
+        mask, state = model.freeze()(chunk, state)
+        masks.append(mask)
+    torch.testing.assert_close(torch.cat(masks, 1), whole, rtol=0, atol=1e-9)
+    torch.testing.assert_close(state, last, rtol=0, atol=1e-9)
+
+
+@every_variant
+def test_the_variants_are_saved_streamed_exported_and_shown(options, tmp_path):
+    model = variant(options).float()
+    save_model(model, tmp_path)
+    again = load_model(tmp_path)
+    x = sum(recording(name, 20000) for name in ("speech/austen_0880", "noise/percussion")).float()
+    X = stft(x)
+    masks, _ = model(X[None].abs())
+    assert torch.equal(again(X[None].abs())[0], masks)
+    stream = Streamer(again)
+    heard = torch.cat([*(stream.feed(part) for part in x.split(1000)), stream.flush()], -1)
+    torch.testing.assert_close(heard, istft(masks[0].detach() * X, len(x)), rtol=0, atol=1e-5)
+    torch.testing.assert_close(onnx_masks(model, X.abs()), masks[0].detach(), rtol=0, atol=1e-4)
+    assert len(show.draw_model(model, name="variant").axes) > 4
+
+
+def onnx_masks(model: DRNMF, magnitudes: torch.Tensor) -> torch.Tensor:
+    """Masks (T, F) of the exported network, frame by frame."""
+    network = onnxruntime.InferenceSession(export.onnx_model(model).SerializeToString())
+    state = {value.name: np.zeros(value.shape, np.float32) for value in network.get_inputs()[1:]}
+    masks = []
+    for x in magnitudes.numpy():
+        mask, *after = network.run(None, {"magnitude": x[None], **state})
+        state = dict(zip(state, after, strict=True))
+        masks.append(mask)
+    return torch.from_numpy(np.concatenate(masks))
+
+
+def test_a_transition_needs_a_frame_before():
+    with pytest.raises(InputError, match="it needs warm_start"):
+        DRNMF.from_dictionary(dictionary(), 2, transition=True, warm_start=False)

@@ -1,11 +1,12 @@
-"""The GPU kernels of `drnmf.scan_triton` against the readable loop in double precision.
+"""The GPU kernels of `scan_triton`, `scan_cluster` and `scan_grid` against the readable loop in double precision.
 
-They need a GPU; with Triton installed, `TRITON_INTERPRET=1` runs the smaller sizes on any machine, slowly.
+They need a GPU; with Triton installed, `TRITON_INTERPRET=1` runs the smaller sizes of its own on any machine, slowly.
 """
 
 import os
 import random
 from collections.abc import Iterator
+from types import ModuleType
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 if not INTERPRETED and not torch.cuda.is_available():
     pytest.skip("no GPU here", allow_module_level=True)
 
-from drnmf import scan_triton  # noqa: E402
+from drnmf import scan_cluster, scan_grid, scan_triton  # noqa: E402
 from drnmf.ista import lipschitz, unfolded_ista  # noqa: E402
 from drnmf.scan import scan  # noqa: E402
 
@@ -52,19 +53,27 @@ def error(output: Tensor, reference: Tensor) -> float:
     return float((output.detach().double() - reference.detach()).norm() / reference.detach().norm())
 
 
-def check(problem: dict[str, Tensor], *, form: str = "kernel", **options: bool) -> None:
+def check(
+    problem: dict[str, Tensor],
+    *,
+    form: str = "kernel",
+    dtype: torch.dtype = torch.float32,
+    tolerance: float = TOLERANCE,
+    **options: bool,
+) -> None:
     """Values and all gradients of the kernels and of the readable loop."""
     generator = torch.Generator().manual_seed(0)
     dh = torch.randn(*problem["x"].shape[:2], problem["W"].shape[2], generator=generator).to(DEVICE)
     results = []
-    for function, dtype in ((scan, torch.float32), (unfolded_ista, torch.float64)):
-        leaves = {name: value.to(DEVICE, dtype).requires_grad_() for name, value in problem.items()}
+    dh = dh.to(dtype)
+    for function, kind in ((scan, dtype), (unfolded_ista, torch.float64)):
+        leaves = {name: value.to(DEVICE, kind).requires_grad_() for name, value in problem.items()}
         named = {"alpha_KN": leaves["alpha"], "sparsity_KN": leaves["sparsity"], "h0_BN": leaves["h0"]}
         chosen = {"form": form} if function is scan else {}
         h = function(leaves["x"], leaves["W"], **named, **options, **chosen)
-        results.append([h, *torch.autograd.grad(h, [leaves[name] for name in LEAVES], dh.to(dtype))])
+        results.append([h, *torch.autograd.grad(h, [leaves[name] for name in LEAVES], dh.to(kind))])
     errors = {name: error(*pair) for name, pair in zip(("h", *LEAVES), zip(*results, strict=True), strict=True)}
-    assert all(value < TOLERANCE for value in errors.values()), errors  # NaN fails too
+    assert all(value < tolerance for value in errors.values()), errors  # NaN fails too
 
 
 def spectra(B: int, T: int, K: int, N: int, F: int = 33, *, per_atom: bool = False) -> dict[str, Tensor]:
@@ -107,6 +116,61 @@ def test_values_and_gradients_over_sizes(B: int, T: int, K: int, N: int) -> None
     check(far_from_the_kink(B, T, K, N))
 
 
+@on_gpu
+@pytest.mark.parametrize(("B", "T", "K", "N"), [(1, 40, 3, 300), (33, 9, 2, 513), (7, 20, 1, 1000), (16, 30, 3, 350)])
+def test_values_and_gradients_on_the_whole_grid(B: int, T: int, K: int, N: int) -> None:
+    for residual_first_layer in (True, False):
+        check(far_from_the_kink(B, T, K, N), form="grid", residual_first_layer=residual_first_layer)
+
+
+@on_gpu
+@pytest.mark.parametrize(("B", "T", "K", "N"), [(2, 3, 25, 600), (3, 5, 25, 150), (256, 2, 3, 700), (1, 1000, 2, 300)])
+def test_other_sizes_as_they_are_chosen(B: int, T: int, K: int, N: int) -> None:
+    check(far_from_the_kink(B, T, K, N), form="auto")
+
+
+@on_gpu
+@pytest.mark.parametrize(
+    ("B", "T", "K", "N"), [(32, 40, 5, 2000), (256, 3, 2, 2000), (7, 20, 2, 2048), (21, 6, 3, 300)]
+)
+def test_the_grid_takes_every_step_and_writes_nothing_else(B: int, T: int, K: int, N: int) -> None:
+    """With the kernel's own activity: among so many values, rounding puts some on the other side of the kink."""
+    problem = {name: value.to(DEVICE) for name, value in spectra(B, T, K, N, 257, per_atom=True).items()}
+    W, alpha, x = problem["W"], problem["alpha"], problem["x"].transpose(0, 1)
+    threshold = problem["sparsity"] / alpha
+    H = torch.full((K, T + 2, B, N), torch.nan, device=DEVICE)
+    G = H.clone()
+    H[-1, 0] = problem["h0"]
+    G[-1, 1:-1] = torch.randn(T, B, N, generator=torch.Generator().manual_seed(0)).to(DEVICE)
+    dh, exact, scaled = G[-1, 1:-1].double(), W.double(), W.double() / alpha.double()[:, None]
+    scan_grid.forward_(H[:, :-1], x, W, alpha, threshold, residual=True)
+    scan_grid.backward_(G[:, :-1], H[:, :-1], W, alpha, residual=True)
+    expected_H, expected_G = H[:, 1:-1].double(), G[:, 1:-1].double()
+    state, gradient = H[-1, 0].double(), torch.zeros(B, N, device=DEVICE, dtype=torch.float64)
+    for t in range(T):
+        for k in range(K):
+            state = torch.relu(state - threshold[k] + (x[t] - state @ exact[k].mT) @ scaled[k])
+            expected_H[k, t] = state
+    for t in reversed(range(T)):
+        gradient = gradient + dh[t]
+        for k in reversed(range(K)):
+            expected_G[k, t] = gradient = torch.where(H[k, 1 + t] > 0, gradient, 0)
+            gradient = gradient - (gradient @ scaled[k].mT) @ exact[k]
+    assert error(H[:, 1:-1], expected_H) < TOLERANCE
+    assert error(G[:, 1:-1], expected_G) < TOLERANCE
+    assert error(G[-1, 0], gradient) < TOLERANCE
+    for rows in (H, G):
+        assert rows[:, -1].isnan().all()
+        assert rows[:-1, 0].isnan().all()
+
+
+@on_gpu
+@pytest.mark.parametrize("N", [40, 200, 1000])
+def test_bfloat16(N: int) -> None:
+    problem = {name: value.bfloat16() for name, value in far_from_the_kink(4, 30, 1 if N > 500 else 3, N).items()}
+    check(problem, form="auto", dtype=torch.bfloat16, tolerance=1e-2)
+
+
 @pytest.mark.parametrize("warm_start", [True, False])
 @pytest.mark.parametrize("residual_first_layer", [True, False])
 @pytest.mark.parametrize("per_atom", [True, False])
@@ -128,7 +192,10 @@ def test_an_empty_batch_and_no_frames() -> None:
 
 
 @pytest.mark.parametrize(("B", "T", "K", "N"), sizes(5 if INTERPRETED else 16, seed=2))
-def test_kernels_alone_write_every_row_and_nothing_else(B: int, T: int, K: int, N: int) -> None:
+@pytest.mark.parametrize("kernels", [scan_triton, pytest.param(scan_cluster, marks=on_gpu)])
+def test_kernels_alone_write_every_row_and_nothing_else(kernels: ModuleType, B: int, T: int, K: int, N: int) -> None:
+    if kernels is scan_cluster and not scan_cluster.usable(torch.empty(0, device=DEVICE), K, N):
+        pytest.skip("more than the shared memory of a cluster holds")
     generator = torch.Generator().manual_seed(B + T + K + N)
     A = (0.5 * torch.eye(N) + 0.3 * torch.randn(K, N, N, generator=generator) / N**0.5).to(DEVICE)
     b = torch.randn(K, T, B, N, generator=generator).to(DEVICE)
@@ -140,8 +207,8 @@ def test_kernels_alone_write_every_row_and_nothing_else(B: int, T: int, K: int, 
     H[:, 1:-1] = b
     G[-1, 1:-1] = dh
     state, gradient = H[-1, 0].double(), torch.zeros(B, N, device=DEVICE, dtype=torch.float64)
-    scan_triton.forward_(H[:, :-1], A)
-    scan_triton.backward_(G[:, :-1], H[:, :-1], A)
+    kernels.forward_(H[:, :-1], A)
+    kernels.backward_(G[:, :-1], H[:, :-1], A)
     expected_H, expected_G = torch.empty_like(b, dtype=torch.float64), torch.empty_like(b, dtype=torch.float64)
     for t in range(T):
         for k in range(K):
@@ -171,22 +238,24 @@ def test_what_is_not_a_number_stays_in_its_sequence_and_shows() -> None:
 
 
 @on_gpu
-def test_chosen_by_itself_and_the_same_every_time() -> None:
-    problem = {name: value.to(DEVICE) for name, value in spectra(8, 50, 2, 200).items()}
+@pytest.mark.parametrize(("form", "N"), [("kernel", 200), ("grid", 2000)])
+def test_chosen_by_itself_and_the_same_every_time(form: str, N: int) -> None:
+    problem = {name: value.to(DEVICE) for name, value in spectra(8, 50, 2, N).items()}
     named = {"alpha_KN": problem["alpha"], "sparsity_KN": problem["sparsity"], "h0_BN": problem["h0"]}
-    runs = [scan(problem["x"], problem["W"], **named, form=form) for form in ("kernel", "kernel", "auto")]
+    runs = [scan(problem["x"], problem["W"], **named, form=chosen) for chosen in (form, form, "auto")]
     assert torch.equal(runs[0], runs[1])
     assert torch.equal(runs[0], runs[2])
 
 
 @on_gpu
-def test_replayed_from_a_cuda_graph() -> None:
-    problem = {name: value.to(DEVICE).requires_grad_() for name, value in spectra(4, 20, 2, 40).items()}
+@pytest.mark.parametrize(("form", "N"), [("kernel", 40), ("grid", 300)])
+def test_replayed_from_a_cuda_graph(form: str, N: int) -> None:
+    problem = {name: value.to(DEVICE).requires_grad_() for name, value in spectra(4, 20, 2, N).items()}
     leaves = [problem[name] for name in LEAVES]
 
     def step() -> list[Tensor]:
         named = {"alpha_KN": problem["alpha"], "sparsity_KN": problem["sparsity"], "h0_BN": problem["h0"]}
-        h = scan(problem["x"], problem["W"], **named, form="kernel")
+        h = scan(problem["x"], problem["W"], **named, form=form)
         return [h, *torch.autograd.grad(h.square().sum(), leaves)]
 
     side = torch.cuda.Stream()

@@ -79,12 +79,10 @@ def fista(
     """ISTA with Nesterov's momentum (Beck and Teboulle, 2009): the same optimum, at a rate of 1/n^2 instead of 1/n."""
     alpha = _checked_alpha(x, W, n_iter, alpha, sparsity, h0)
     h = x.new_zeros(*x.shape[:-1], W.shape[1]) if h0 is None else h0
-    z, momentum = h, 1.0
-    for _ in range(n_iter):
+    z = h
+    for beta in fista_momentum(n_iter):
         h_next = ista_step(z, x, W, alpha=alpha, sparsity=sparsity)
-        momentum_next = (1 + math.sqrt(1 + 4 * momentum**2)) / 2
-        z = h_next + (momentum - 1) / momentum_next * (h_next - h)
-        h, momentum = h_next, momentum_next
+        z, h = h_next + beta * (h_next - h), h_next
     return h
 
 
@@ -97,24 +95,41 @@ def unfolded_ista(
     h0_BN: Tensor,
     residual_first_layer: bool = True,
     warm_start: bool = True,
+    transition_NN: Tensor | None = None,
+    momentum: bool = False,
 ) -> Tensor:
     """Algorithm 2 with a dictionary, step and threshold for each iteration k: the DR-NMF network's h (B, T, N).
 
     `alpha_KN` and `sparsity_KN` may be (K, 1): one value per layer. `residual_first_layer=False` leaves
-    -W^T W h / alpha out of layer 1, as the original code does; `warm_start=False` starts every frame from `h0_BN`.
+    -W^T W h / alpha out of layer 1, as the original code does; `warm_start=False` starts every frame from `h0_BN`. With
+    a transition P frames start from h P instead of h. With `momentum` the iterations of a frame are FISTA's.
     """
-    layers = list(zip(W_KFN, alpha_KN, sparsity_KN, strict=True))
+    layers = list(zip(W_KFN, alpha_KN, sparsity_KN, fista_momentum(len(W_KFN)), strict=True))
     h = h0_BN
     frames = []
     for x_BF in x_BTF.unbind(1):
         h = h if warm_start else h0_BN
-        for k, (W, alpha, sparsity) in enumerate(layers):
+        h = h if transition_NN is None else h @ transition_NN
+        z = h
+        for k, (W, alpha, sparsity, beta) in enumerate(layers):
             if k == 0 and not residual_first_layer:
-                h = torch.relu(h + (x_BF @ W - sparsity) / alpha)
+                h_next = torch.relu(z + (x_BF @ W - sparsity) / alpha)
             else:
-                h = ista_step(h, x_BF, W, alpha=alpha, sparsity=sparsity)
+                h_next = ista_step(z, x_BF, W, alpha=alpha, sparsity=sparsity)
+            z = h_next + beta * (h_next - h) if momentum else h_next
+            h = h_next
         frames.append(h)
     return torch.stack(frames, 1) if frames else h0_BN.new_zeros(len(x_BTF), 0, h0_BN.shape[-1])
+
+
+def fista_momentum(n_iter: int) -> list[float]:
+    """By how much each of FISTA's iterates goes further in the direction it took: 0, .28, .43, .53, ... towards 1."""
+    t, factors = 1.0, []
+    for _ in range(n_iter):
+        t_next = (1 + math.sqrt(1 + 4 * t**2)) / 2
+        factors.append((t - 1) / t_next)
+        t = t_next
+    return factors
 
 
 def lipschitz(W: Tensor) -> float:

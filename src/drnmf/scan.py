@@ -25,15 +25,17 @@ Only the activations h^(k)_t are kept for the backward pass; they hold the relu'
 """
 
 from importlib.util import find_spec
+from types import ModuleType
 from typing import Any, Literal, NamedTuple, cast, get_args
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from drnmf import steps
 from drnmf.errors import InputError
 
-Form = Literal["auto", "gram", "factored", "kernel"]
+Form = Literal["auto", "gram", "factored", "kernel", "grid", "compiled"]
 KERNEL_ROWS = 2**16  # for the GPU kernels: few launches; so many rows of g are in memory at once
 ROWS = 1024  # frames x sequences in a block: enough for efficient products, few enough to stay in cache
 
@@ -52,17 +54,29 @@ def scan(
     """What `ista.unfolded_ista` returns, h (B, T, N), differentiable once in all five tensors.
 
     `form` says how layers are evaluated, by default the way that costs less; results differ by rounding only. "kernel"
-    is the Gram form with all steps in one GPU kernel (`scan_triton`).
+    is the Gram form with all steps in one GPU kernel (`scan_cluster`, `scan_triton`), "grid" the factored form in one
+    (`scan_grid`), "compiled" the Gram form on a CPU (`steps`).
     """
     _check(x_BTF, W_KFN, alpha_KN, sparsity_KN, h0_BN)
     if form not in get_args(Form):
         raise InputError(f"form must be one of {', '.join(get_args(Form))}, got {form!r}")
+    if x_BTF.dtype in (torch.bfloat16, torch.float16):  # stored so, but thousands of steps would add up its rounding
+        x, W, alpha, sparsity, h0 = (t.float() for t in (x_BTF, W_KFN, alpha_KN, sparsity_KN, h0_BN))
+        h = scan(
+            x, W, alpha_KN=alpha, sparsity_KN=sparsity, h0_BN=h0,
+            residual_first_layer=residual_first_layer, warm_start=warm_start, form=form,
+        )  # fmt: skip
+        return h.to(x_BTF.dtype)
     (B, T, F), (K, _, N) = x_BTF.shape, W_KFN.shape
-    if form == "auto" and warm_start and _has_kernel(x_BTF, N):
-        form = "kernel"
+    if form == "auto" and warm_start and x_BTF.is_cuda:
+        form = _kernel_form(x_BTF, K, N)
     # Multiplications in one step; the Gram form also has to make W^T W, once for all rows.
-    gram = N * N * (1 + F / max(B * T, 1)) < 2 * F * N if form == "auto" else form != "factored"
-    options = _Options(residual_first_layer, gram, form == "kernel")
+    gram = N * N * (1 + F / max(B * T, 1)) < 2 * F * N if form == "auto" else form not in ("factored", "grid")
+    compiled = steps.usable(x_BTF) and not x_BTF.requires_grad  # C does not have dL/dx
+    if form == "compiled" and not compiled:
+        raise InputError("the compiled form is for float32 and float64 frames on a CPU that need no gradient")
+    compiled = compiled and (form == "compiled" or (form == "auto" and gram and warm_start))
+    options = _Options(residual_first_layer, gram, form in ("kernel", "grid"), compiled)
     layers = (W_KFN, alpha_KN.expand(K, N), sparsity_KN.expand(K, N), options)
     with torch.autocast(x_BTF.device.type, enabled=False):  # thousands of dependent steps would add up its rounding
         if warm_start:
@@ -87,19 +101,43 @@ def _check(x: Tensor, W: Tensor, alpha: Tensor, sparsity: Tensor, h0: Tensor) ->
         raise InputError(f"scan needs one dtype and one device, got {', '.join(sorted(map(str, kinds)))}")
 
 
-def _has_kernel(x_BTF: Tensor, N: int) -> bool:
-    """Whether GPU kernels can take the steps: they are written in Triton, which comes with PyTorch for CUDA."""
-    if not x_BTF.is_cuda or find_spec("triton") is None:
-        return False
+def _kernel_form(x_BTF: Tensor, K: int, N: int) -> Form:
+    """The form whose steps GPU kernels can take here; of two, the faster one."""
+    from drnmf import scan_cluster, scan_grid
+
+    if not scan_cluster.usable(x_BTF, K, N) and scan_grid.usable(x_BTF, len(x_BTF), K, x_BTF.shape[2], N):
+        return "grid"
+    return "auto" if gram_kernels(x_BTF.new_empty(K, 0, len(x_BTF), N)) is None else "kernel"
+
+
+def gram_kernels(H_KTBN: Tensor) -> ModuleType | None:
+    """GPU kernels for the steps of the Gram form: on clusters, else in Triton, which comes with PyTorch for CUDA."""
+    from drnmf import scan_cluster
+
+    if scan_cluster.usable(H_KTBN, len(H_KTBN), H_KTBN.shape[3]):
+        return scan_cluster
+    if find_spec("triton") is None:
+        return None
     from drnmf import scan_triton
 
-    return scan_triton.usable(x_BTF, N)
+    return scan_triton if scan_triton.usable(H_KTBN) else None
+
+
+def _gram_kernels(H_KTBN: Tensor) -> ModuleType:
+    """Those that can run or, where the caller asked for them, Triton's: it can also be interpreted."""
+    kernels = gram_kernels(H_KTBN)
+    if kernels is None:
+        from drnmf import scan_triton
+
+        kernels = scan_triton
+    return kernels
 
 
 class _Options(NamedTuple):
     residual_first_layer: bool
     gram: bool
     kernel: bool
+    compiled: bool
 
 
 def _run(
@@ -109,6 +147,8 @@ def _run(
     tensors = (x_BTF, h0_BN, W_KFN, alpha_KN, sparsity_KN)
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
         return cast(Tensor, _Scan.apply(*tensors, options))  # type: ignore[no-untyped-call]
+    if options.compiled:
+        return steps.activations(x_BTF, h0_BN, _packed(W_KFN, alpha_KN, sparsity_KN, options))
     return _forward(*tensors, options, keep=False)[0]
 
 
@@ -117,7 +157,10 @@ class _Scan(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, h0: Tensor, W: Tensor, alpha: Tensor, sparsity: Tensor, options: _Options
     ) -> Tensor:
-        h_BTN, kept = _forward(x, h0, W, alpha, sparsity, options, keep=True)
+        if options.compiled:
+            h_BTN, kept = steps.forward(x, h0, _packed(W, alpha, sparsity, options))
+        else:
+            h_BTN, kept = _forward(x, h0, W, alpha, sparsity, options, keep=True)
         ctx.save_for_backward(x, W, alpha, sparsity, *kept)
         ctx.options = options
         return h_BTN
@@ -135,6 +178,7 @@ class _Layer(NamedTuple):
     """What the steps of one layer multiply by. With neither `A` nor `residual`, they only add the state."""
 
     W: Tensor  # (F, N)
+    alpha: Tensor  # (N,)
     scaled: Tensor  # (F, N), W / alpha
     A: Tensor | None  # (N, N), in the Gram form
     residual: bool
@@ -145,8 +189,12 @@ def _layers(W_KFN: Tensor, alpha_KN: Tensor, options: _Options) -> list[_Layer]:
     for k, (W, alpha) in enumerate(zip(W_KFN, alpha_KN, strict=True)):
         scaled, residual = W / alpha, options.residual_first_layer or k > 0
         A = torch.eye(len(alpha), dtype=W.dtype, device=W.device) - W.mT @ scaled if options.gram and residual else None
-        layers.append(_Layer(W, scaled, A, residual))
+        layers.append(_Layer(W, alpha, scaled, A, residual))
     return layers
+
+
+def _factored(layers: list[_Layer]) -> bool:
+    return any(layer.residual and layer.A is None for layer in layers)
 
 
 def _stacked(layers: list[_Layer]) -> Tensor:
@@ -154,6 +202,11 @@ def _stacked(layers: list[_Layer]) -> Tensor:
     W = layers[0].W
     identity = torch.eye(W.shape[1], dtype=W.dtype, device=W.device)
     return torch.stack([identity if layer.A is None else layer.A for layer in layers])
+
+
+def _packed(W_KFN: Tensor, alpha_KN: Tensor, sparsity_KN: Tensor, options: _Options) -> steps.Layers:
+    layers = _layers(W_KFN, alpha_KN, options)
+    return steps.pack(torch.stack([layer.scaled for layer in layers]), _stacked(layers), sparsity_KN / alpha_KN)
 
 
 def _blocks(x_BTF: Tensor, options: _Options) -> tuple[Tensor, ...]:
@@ -189,10 +242,14 @@ def _forward_block(x_CBF: Tensor, H: Tensor, layers: list[_Layer], threshold_KN:
     for h_CBN, layer, threshold in zip(H[:, 1:], layers, threshold_KN, strict=True):
         if layer.A is not None or not layer.residual:
             torch.addmm(-threshold, x_CBF.flatten(0, 1), layer.scaled, out=h_CBN.flatten(0, 1))
-    if kernel:
-        from drnmf import scan_triton
+    if kernel and _factored(layers):
+        from drnmf import scan_grid
 
-        scan_triton.forward_(H, _stacked(layers))
+        W_KFN, alpha_KN = (torch.stack(parts) for parts in zip(*(layer[:2] for layer in layers), strict=True))
+        scan_grid.forward_(H, x_CBF, W_KFN, alpha_KN, threshold_KN, residual=layers[0].residual)
+        return
+    if kernel:
+        _gram_kernels(H).forward_(H, _stacked(layers))
         return
     s, e_BF, thresholds = H[-1, 0], x_CBF.new_empty(B, F), threshold_KN.unbind()
     for x_BF, *h_KBN in zip(x_CBF, *H[:, 1:], strict=True):
@@ -218,11 +275,41 @@ def _backward(
     needs: tuple[bool, ...],
 ) -> tuple[Tensor | None, ...]:
     """The gradients of x, h0, W, alpha and sparsity; where one is not needed, None or zeros."""
+    F, gram, layers = W_KFN.shape[1], options.gram, _layers(W_KFN, alpha_KN, options)
+    if options.compiled:
+        dx_BTF, (ds_BN, eg_KFN, sg_K) = None, steps.backward(dh_BTN, x_BTF, kept, _stacked(layers))
+        if not options.residual_first_layer:
+            sg_K[0] = 0  # that layer's matrix is the identity, whatever W is
+    else:
+        dx_BTF, ds_BN, eg_KFN, sg_K = _backward_sums(dh_BTN, x_BTF, layers, kept, options, needs)
+    eg_KFN, g_KN = eg_KFN[:, :F], eg_KFN[:, F]
+    projection_KN = (W_KFN * eg_KFN).sum(1)  # sum of g (W^T (x - W s))
+    if gram:
+        projection_KN -= (W_KFN.mT @ W_KFN * sg_K).sum(1)
+        M_KNN = sg_K / alpha_KN[:, None]
+        sg_K = W_KFN @ (M_KNN + M_KNN.mT)
+    dW_KFN = eg_KFN / alpha_KN[:, None] - sg_K
+    dalpha_KN = (sparsity_KN * g_KN - projection_KN) / alpha_KN.square()
+    return dx_BTF, ds_BN, dW_KFN, dalpha_KN, -g_KN / alpha_KN
+
+
+def _backward_sums(
+    dh_BTN: Tensor,
+    x_BTF: Tensor,
+    layers: list[_Layer],
+    kept: list[Tensor],
+    options: _Options,
+    needs: tuple[bool, ...],
+) -> tuple[Tensor | None, Tensor, Tensor, Tensor]:
+    """The gradients of x, if needed, and of h0; and the sums over all rows, zeros where they are not needed.
+
+    These are [x, 1]^T g and s^T g in the Gram form, [x - s W^T, 1]^T g and q^T s in the factored one.
+    """
     needs_x, _, *needs_parameters = needs[:5]
-    (K, F, N), gram, layers = W_KFN.shape, options.gram, _layers(W_KFN, alpha_KN, options)
-    scaled_KFN = W_KFN / alpha_KN[:, None]
+    K, gram, (F, N) = len(layers), options.gram, layers[0].W.shape
+    scaled_KFN = torch.stack([layer.scaled for layer in layers])
     ds_BN, dx_blocks = dh_BTN.new_zeros(len(dh_BTN), N), []
-    eg_KFN, sg_K = W_KFN.new_zeros(K, F + 1, N), W_KFN.new_zeros(K, N if gram else F, N)
+    eg_KFN, sg_K = dh_BTN.new_zeros(K, F + 1, N), dh_BTN.new_zeros(K, N if gram else F, N)
     blocks = (_blocks(x_BTF, options)[::-1], _blocks(dh_BTN, options)[::-1], kept[::-1])
     for x_CBF, dh_CBN, H in zip(*blocks, strict=True):
         G = _backward_block(dh_CBN, ds_BN, H, layers, options.kernel)
@@ -245,15 +332,7 @@ def _backward(
                 eg_KFN[k].addmm_(e_RF.mT, g)
                 sg_K[k].addmm_(q.mT, s)
     dx_BTF = torch.cat(dx_blocks[::-1]).transpose(0, 1) if needs_x else None
-    eg_KFN, g_KN = eg_KFN[:, :F], eg_KFN[:, F]
-    projection_KN = (W_KFN * eg_KFN).sum(1)  # sum of g (W^T (x - W s))
-    if gram:
-        projection_KN -= (W_KFN.mT @ W_KFN * sg_K).sum(1)
-        M_KNN = sg_K / alpha_KN[:, None]
-        sg_K = W_KFN @ (M_KNN + M_KNN.mT)
-    dW_KFN = eg_KFN / alpha_KN[:, None] - sg_K
-    dalpha_KN = (sparsity_KN * g_KN - projection_KN) / alpha_KN.square()
-    return dx_BTF, ds_BN.clone(), dW_KFN, dalpha_KN, -g_KN / alpha_KN  # a copy: a view would hold all of G
+    return dx_BTF, ds_BN.clone(), eg_KFN, sg_K  # a copy: a view would hold all of G
 
 
 def _backward_block(dh_CBN: Tensor, ds_BN: Tensor, H: Tensor, layers: list[_Layer], kernel: bool) -> Tensor:
@@ -261,17 +340,21 @@ def _backward_block(dh_CBN: Tensor, ds_BN: Tensor, H: Tensor, layers: list[_Laye
     G = torch.zeros_like(H)
     G[-1, 1:] = dh_CBN
     G[-1, -1] += ds_BN
-    if kernel:
-        from drnmf import scan_triton
+    if kernel and _factored(layers):
+        from drnmf import scan_grid
 
-        scan_triton.backward_(G, H, _stacked(layers))
+        W_KFN, alpha_KN = (torch.stack(parts) for parts in zip(*(layer[:2] for layer in layers), strict=True))
+        scan_grid.backward_(G, H, W_KFN, alpha_KN, residual=layers[0].residual)
+        return G
+    if kernel:
+        _gram_kernels(H).backward_(G, H, _stacked(layers))
         return G
     g_CK, mask_CK = list(zip(*G, strict=True)), list(zip(*H[:, 1:].sign(), strict=True))
-    steps = [(layer, None if layer.A is None else layer.A.mT) for layer in layers]
+    transposed = [(layer, None if layer.A is None else layer.A.mT) for layer in layers]
     for t in reversed(range(len(dh_CBN))):
         g_K = g_CK[t + 1]
         ds_K = (g_CK[t][-1], *g_K)
-        for g, ds, mask, (layer, A_T) in zip(g_K[::-1], ds_K[-2::-1], mask_CK[t][::-1], steps[::-1], strict=True):
+        for g, ds, mask, (layer, A_T) in zip(g_K[::-1], ds_K[-2::-1], mask_CK[t][::-1], transposed[::-1], strict=True):
             g.mul_(mask)
             if A_T is not None:
                 ds.addmm_(g, A_T)

@@ -29,9 +29,10 @@ REGISTERS = 128
 DEPTH = 16  # 16-byte loads a thread starts before it waits for the first: the way to the second-level cache is long
 
 
-def usable(x_BTF: Tensor, N: int) -> bool:
-    """Whether the kernels can run, and are likely to be the faster way, for frames `x_BTF` and `N` atoms."""
-    return x_BTF.is_cuda and x_BTF.dtype == torch.float32 and len(x_BTF) <= MAX_SEQUENCES and 0 < N <= MAX_ATOMS
+def usable(H_KTBN: Tensor) -> bool:
+    """Whether the kernels can run, and are likely to be the faster way, for activations like these."""
+    _, _, B, N = H_KTBN.shape
+    return H_KTBN.is_cuda and H_KTBN.dtype == torch.float32 and B <= MAX_SEQUENCES and 0 < N <= MAX_ATOMS
 
 
 def forward_(H_KTBN: Tensor, A_KNN: Tensor) -> None:

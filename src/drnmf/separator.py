@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from drnmf.errors import InputError
+from drnmf.network import Network
 
 State = tuple[Tensor, ...]
 """What a model carries from one call to the next, batch first; empty for models that look at single frames."""
@@ -22,6 +23,7 @@ class Separator(nn.Module):
     """
 
     state_shapes: tuple[tuple[int, ...], ...] = ()
+    network: Network | None = None  # the weights of a frozen model as compiled code takes them, where it can
 
     def __init__(self, n_features: int, **config: Any) -> None:
         super().__init__()

@@ -21,10 +21,11 @@ from torch import Tensor
 from drnmf.audio import Resampler
 from drnmf.checkpoint import load_model
 from drnmf.errors import InputError
+from drnmf.network import Samples, Stream
 from drnmf.separator import Separator, State
 from drnmf.stft import BINS, HOP, SAMPLE_RATE, WINDOW, overlap_add, sqrt_hann
 
-Array = TypeVar("Array", Tensor, np.ndarray[Any, Any])
+Array = TypeVar("Array", Tensor, Samples)
 
 RATES = (1000, 768000)  # lowest and highest sample rate in Hz
 OVERLAP = 1536  # frames (12 s) that a piece hears before it counts: some models take as long to forget their start
@@ -33,6 +34,7 @@ _ROWS = 1024  # frames x pieces computed at a time: bounds the memory, however m
 _PART = 2**15  # samples resampled at a time, for the same reason
 _PEAK = 1000.0  # louder than any sound whose full scale is 1, softer than most whose full scale is 32768
 _TOP = (0.75, 0.9375)  # near the top of the band, 6 to 7.5 kHz at 16 kHz: above it resampling filters set in
+_FLOATS = (torch.float32, torch.float64, np.dtype(np.float32), np.dtype(np.float64))
 _SILENCE = 1e-5  # sum of magnitudes near the top below which there is nothing to weigh the mask by
 
 
@@ -66,7 +68,9 @@ class Streamer:
             raise InputError(f"strength must lie between 0 and 1, got {strength}")
         self.sample_rate, self.channels, self.strength = int(sample_rate), channels, strength
         top = None if sample_rate == SAMPLE_RATE else min(self.sample_rate, SAMPLE_RATE) / 2
-        remover = _Remover(frozen(model), channels, strength, top, pieces)
+        model = frozen(model)
+        kind = _Remover if model.network is None else _CompiledRemover
+        remover = kind(model, channels, strength, top, pieces)
         self._remover = remover if top is None else _TwoBands(remover, channels, self.sample_rate)
         self._input = _Queue(channels)
         self._as_array = self._flat = False
@@ -84,8 +88,8 @@ class Streamer:
 
     def feed(self, x: Array) -> Array:
         """Take the next samples and return those that are done, in the kind and shape of the input."""
-        samples = as_samples(x)
-        self._as_array, self._flat = isinstance(x, np.ndarray), samples.ndim == 1
+        samples = _as_array(x)
+        self._as_array, self._flat = samples is x, samples.ndim == 1
         if self._flat and self.channels == 1:
             samples = samples[None]
         if samples.ndim != 2 or len(samples) != self.channels:
@@ -93,19 +97,23 @@ class Streamer:
                 f"this stream takes blocks of ({self.channels}, samples), got {tuple(x.shape)}; "
                 "transpose (samples, channels), or make the Streamer with channels= their number"
             )
-        enhanced: Array = self._like_input(*self.advance(samples))
+        enhanced: Array = self._like_input(*self._advance(samples))
         return enhanced
 
     def flush(self) -> Any:
         """The samples that still waited for later ones. The next `feed` starts a new stream."""
-        return self._like_input(*self.advance(None))
+        return self._like_input(*self._advance(None))
 
-    @torch.inference_mode()
     def advance(self, x: Tensor | None) -> tuple[Tensor, Tensor]:
         """The next samples (channels, n), or None for the end; those that are done, and what to remove from them."""
+        kept, removed = self._advance(None if x is None else x.numpy())
+        return torch.from_numpy(kept), torch.from_numpy(removed)
+
+    def _advance(self, x: Samples | None) -> tuple[Samples, Samples]:
+        # numpy, not PyTorch: on the few samples of a hop its operations take a third of the time
         last = x is None
         x = self._input.take(0) if x is None else x
-        if x.numel() and not (peak := float(x.abs().max())) <= _PEAK:  # not <=: so that NaN is caught
+        if x.size and not (peak := float(np.abs(x).max())) <= _PEAK:  # not <=: so that NaN is caught
             remedy = "divide by 32768" if np.isfinite(peak) else "there must be no NaN or infinite ones"
             raise InputError(f"samples reach {peak:g}, but full scale is 1; {remedy}")
         self._input.put(x)
@@ -114,12 +122,12 @@ class Streamer:
         if last:
             self._remover.start()
             self._input = _Queue(self.channels)
-        return kept, removed.to(kept)
+        return kept, removed.astype(kept.dtype, copy=False)
 
-    def _like_input(self, kept: Tensor, removed: Tensor) -> Any:
+    def _like_input(self, kept: Samples, removed: Samples) -> Any:
         y = kept - removed
         y = y[0] if self._flat else y
-        return y.numpy() if self._as_array else y
+        return y if self._as_array else torch.from_numpy(y)
 
 
 class _Remover:
@@ -133,7 +141,7 @@ class _Remover:
         weight = next((t for t in [*model.parameters(), *model.buffers()] if t.is_floating_point()), torch.empty(0))
         self._model, self._channels, self._strength, self._most_pieces = model, channels, strength, pieces
         self._window = sqrt_hann(weight.dtype, weight.device)
-        self._top = None if top is None else slice(*(round(WINDOW * part * top / SAMPLE_RATE) for part in _TOP))
+        self._top = _top_bins(top)
         self.start()
 
     @torch.inference_mode()
@@ -147,21 +155,29 @@ class _Remover:
         self._due = 0  # samples that went in and have not come out
         self._pieces = self._most_pieces
 
-    def feed(self, x: Tensor, *, last: bool = False) -> Tensor:
+    def feed(self, x: Samples, *, last: bool = False) -> Samples:
         """The next samples in, those that are done out; `last` gives all that are due."""
         self._due += x.shape[1]
-        x = torch.nn.functional.pad(x, (0, WINDOW)) if last else x
-        samples = torch.cat([self._waiting, x.to(self._window)], 1)
+        x = np.pad(x, ((0, 0), (0, WINDOW))) if last else x
+        out = self._complete(x)
+        if self._before:
+            before, self._before = self._before, max(0, self._before - out.shape[1])
+            out = out[:, before:]
+        out = out if out.shape[1] <= self._due else out[:, : self._due]
+        self._due -= out.shape[1]
+        return out
+
+    @torch.inference_mode()
+    def _complete(self, x: Samples) -> Samples:
+        """Output (C or C + 1, samples) of the hops that the samples x complete."""
+        samples = torch.cat([self._waiting, torch.from_numpy(x).to(self._window)], 1)
         T = (samples.shape[1] - WINDOW + HOP) // HOP
         if T == 0:
             self._waiting = samples
-            return self._tail[:, :0].cpu()
+            return self._tail[:, :0].cpu().numpy()
         out = self._run(samples.unfold(1, WINDOW, HOP))
         self._waiting, self._tail = samples[:, T * HOP :].clone(), out[:, T * HOP :].clone()
-        out = out[:, self._before : T * HOP][:, : self._due]
-        self._before = max(0, self._before - T * HOP)
-        self._due -= out.shape[1]
-        return out.cpu()
+        return out[:, : T * HOP].cpu().numpy()
 
     def _run(self, frames: Tensor) -> Tensor:
         """Output of frames (C, T, 512), to whose last WINDOW - HOP samples later frames will add."""
@@ -239,6 +255,23 @@ class _Remover:
         return removed[..., 0, :] / 2 if removed.shape[-2] == 1 else overlap_add(removed), state
 
 
+class _CompiledRemover(_Remover):
+    """The same for a network that C has, which is as fast in sequence as in pieces."""
+
+    def __init__(self, model: Separator, channels: int, strength: float, top: float | None, pieces: int) -> None:
+        assert model.network is not None
+        self._stream = Stream(model.network, channels=channels, strength=strength, top=_top_bins(top), silence=_SILENCE)
+        super().__init__(model, channels, strength, top, pieces)
+
+    def start(self) -> None:
+        """Forget all sound."""
+        super().start()
+        self._stream.start(self._state[0][0])
+
+    def _complete(self, x: Samples) -> Samples:
+        return self._stream.feed(x)
+
+
 def _magnitude(X: Tensor) -> Tensor:
     """One magnitude for all channels (C, ...): their root mean square."""
     return X[0].abs() if len(X) == 1 else X.abs().square().mean(0).sqrt()
@@ -251,6 +284,11 @@ def _disagreeing(ends: State, starts: State) -> list[int]:
         before, after = end[:-1].flatten(1), start[1:].flatten(1)
         different[1:] |= ((before - after).norm(dim=1) > AGREEMENT * before.norm(dim=1)).cpu()
     return [int(p) for p in different.nonzero()]
+
+
+def _top_bins(top: float | None) -> slice | None:
+    """Bins just below the highest frequency in Hz, if one is given."""
+    return None if top is None else slice(*(round(WINDOW * part * top / SAMPLE_RATE) for part in _TOP))
 
 
 class _TwoBands:
@@ -267,44 +305,48 @@ class _TwoBands:
         self._input, self._low, self._removed = _Queue(C), _Queue(C), _Queue(C + 1)
         self._to_16_khz = Resampler(rate, SAMPLE_RATE, C)
         self._low_back, self._removed_back = Resampler(SAMPLE_RATE, rate, C), Resampler(SAMPLE_RATE, rate, C + 1)
-        self._share = torch.zeros(1, 0)  # the first value of s
+        self._share = np.zeros((1, 0), np.float32)  # the first value of s
 
-    def feed(self, x: Tensor, *, last: bool = False) -> Tensor:
+    def feed(self, x: Samples, *, last: bool = False) -> Samples:
         """The next samples in, what to remove from those that are done out; `last` gives all that are due."""
         self._input.put(x)
-        x16 = _resampled(self._to_16_khz, x.float(), last)
+        x16 = _resampled(self._to_16_khz, x.astype(np.float32), last)
         if last:  # more than is needed, so that the end of what is resampled back lies beyond the end of the sound
-            x16 = torch.nn.functional.pad(x16, (0, WINDOW * max(1, SAMPLE_RATE // self._rate)))
-        removed16 = self._remover.feed(x16, last=last).float()
-        if not self._share.numel():
-            self._share = removed16[-1:, :1].clone()
+            x16 = np.pad(x16, ((0, 0), (0, WINDOW * max(1, SAMPLE_RATE // self._rate))))
+        removed16 = self._remover.feed(x16, last=last).astype(np.float32)
+        if not self._share.size:
+            self._share = removed16[-1:, :1].copy()
         removed16[-1:] -= self._share  # a resampler takes what it gets to start from 0
         self._low.put(_resampled(self._low_back, x16, last))
         self._removed.put(_resampled(self._removed_back, removed16, last))
         n = min(map(len, (self._input, self._low, self._removed)))
         x, low, removed = self._input.take(n), self._low.take(n), self._removed.take(n)
-        return removed[:-1] + (removed[-1:] + self._share) * (x - low)
+        rest: Samples = removed[:-1] + (removed[-1:] + self._share) * (x - low)
+        return rest
 
 
-def _resampled(resampler: Resampler, x: Tensor, last: bool) -> Tensor:
+def _resampled(resampler: Resampler, x: Samples, last: bool) -> Samples:
     """A block in parts: a resampler keeps as much memory as the largest one it was given."""
-    parts = [resampler.feed(x[:, i : i + _PART]) for i in range(0, x.shape[1], _PART)]
-    return torch.cat([*parts, resampler.feed(x[:, :0], last=last)], 1)
+    sound = torch.from_numpy(x)
+    parts = [resampler.feed(sound[:, i : i + _PART]) for i in range(0, x.shape[1], _PART)]
+    resampled: Samples = torch.cat([*parts, resampler.feed(sound[:, :0], last=last)], 1).numpy()
+    return resampled
 
 
 class _Queue:
     """Samples (rows, n) that wait for others."""
 
     def __init__(self, rows: int) -> None:
-        self._samples = torch.empty(rows, 0)
+        self._samples: Samples = np.empty((rows, 0), np.float32)
 
     def __len__(self) -> int:
-        return self._samples.shape[1]
+        n: int = self._samples.shape[1]
+        return n
 
-    def put(self, x: Tensor) -> None:
-        self._samples = torch.cat([self._samples, x], 1) if len(self) else x
+    def put(self, x: Samples) -> None:
+        self._samples = np.concatenate([self._samples, x], 1) if len(self) else x.copy()
 
-    def take(self, n: int) -> Tensor:
+    def take(self, n: int) -> Samples:
         taken, self._samples = self._samples[:, :n], self._samples[:, n:]
         return taken
 
@@ -332,12 +374,17 @@ def frozen(model: Separator | str | Path) -> Separator:
     return model.freeze()
 
 
-def as_samples(x: Tensor | np.ndarray[Any, Any]) -> Tensor:
+def as_samples(x: Tensor | Samples) -> Tensor:
     """Float samples on the CPU, in memory of their own."""
+    return torch.from_numpy(np.array(_as_array(x), order="C"))
+
+
+def _as_array(x: Tensor | Samples) -> Samples:
+    """Float samples as they lie in memory; an array is returned as it is."""
     if not isinstance(x, Tensor | np.ndarray):
         raise InputError(f"samples must be a numpy array or a torch tensor, got {type(x).__name__}")
-    samples = x.detach().cpu().clone() if isinstance(x, Tensor) else torch.from_numpy(np.array(x, order="C"))
-    if samples.dtype not in (torch.float32, torch.float64):
-        remedy = "convert them" if samples.is_floating_point() else "divide integers by their full scale"
-        raise InputError(f"samples must be float32 or float64 with full scale 1, got {samples.dtype}; {remedy}")
-    return samples
+    if x.dtype not in _FLOATS:
+        floating = x.is_floating_point() if isinstance(x, Tensor) else x.dtype.kind == "f"
+        remedy = "convert them" if floating else "divide integers by their full scale"
+        raise InputError(f"samples must be float32 or float64 with full scale 1, got {x.dtype}; {remedy}")
+    return x if isinstance(x, np.ndarray) else x.detach().cpu().numpy()

@@ -1,17 +1,22 @@
 """The deep recurrent NMF network: warm-start ISTA with untied, trained layers (the paper's section 4)."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 
+from drnmf import network, steps
 from drnmf.errors import InputError
+from drnmf.gram import gram_scan
 from drnmf.ista import check_alpha, lipschitz
 from drnmf.nmf import check_dictionary, unit_norm
 from drnmf.scan import scan
-from drnmf.separator import Separator, State, dictionary_mask, split_sources
+from drnmf.separator import MASK_FLOOR, Separator, State, dictionary_mask, split_sources
 
 Per = Literal["layer", "atom"]
+_LEAK = 0.01  # share of an atom that the untrained transition hands on to the others
 
 
 class Weights(NamedTuple):
@@ -22,6 +27,7 @@ class Weights(NamedTuple):
     sparsity_KN: Tensor
     h0_N: Tensor
     reconstruction_FN: Tensor
+    transition_NN: Tensor | None = None
 
 
 class DRNMF(Separator):
@@ -46,6 +52,11 @@ class DRNMF(Separator):
             further nonnegative dictionary, not normalised, trained on its own (the authors' code).
         power: exponent applied to magnitudes first; the dictionary must come from data treated alike.
         warm_start: False starts every frame from h0: no recurrence.
+        tied: one dictionary for all layers; alpha and lambda stay theirs.
+        transition: a frame starts from h P, not h, where P (N, N) is trained, nonnegative and never enlarges distances;
+            it begins as the identity but for a hundredth that is spread over all atoms.
+        momentum: the layers of a frame are iterations of FISTA: each goes beyond its result by a fixed share of the
+            way it took, 0 after the first layer, so that two layers are as without.
         epsilon: added before logarithms, so that zeros can be represented.
         generator: source of the random dictionaries.
     """
@@ -69,6 +80,9 @@ class DRNMF(Separator):
         reconstruction: Literal["shared", "separate"] = "shared",
         power: float = 1.0,
         warm_start: bool = True,
+        tied: bool = False,
+        transition: bool = False,
+        momentum: bool = False,
         epsilon: float = 1e-16,
         generator: torch.Generator | None = None,
     ) -> None:
@@ -87,6 +101,9 @@ class DRNMF(Separator):
             reconstruction=reconstruction,
             power=power,
             warm_start=warm_start,
+            tied=tied,
+            transition=transition,
+            momentum=momentum,
             epsilon=epsilon,
         )
         _check_options(self.config)
@@ -94,11 +111,12 @@ class DRNMF(Separator):
         self.state_shapes = ((n_atoms,),)
         self.stable = alpha_range == "stable"
         self.residual_first_layer = first_layer == "paper"
+        self.tied, self.momentum = tied, momentum
 
         def per(choice: Per) -> Tensor:
             return torch.empty(n_layers, n_atoms if choice == "atom" else 1)
 
-        self.log_W = nn.Parameter(torch.empty(n_layers, n_features, n_atoms))
+        self.log_W = nn.Parameter(torch.empty(1 if tied else n_layers, n_features, n_atoms))
         self.log_alpha = nn.Parameter(per(alpha_per))
         self.log_h0 = nn.Parameter(torch.empty(n_atoms))
         if train_sparsity:
@@ -107,6 +125,8 @@ class DRNMF(Separator):
             self.register_buffer("log_sparsity", per(sparsity_per))
         if reconstruction == "separate":
             self.log_reconstruction = nn.Parameter(torch.empty(n_features, n_atoms))
+        if transition:
+            self.log_transition = nn.Parameter(torch.empty(n_atoms, n_atoms))
         self._initialise(torch.rand(n_features, n_atoms, generator=generator), None)
 
     @classmethod
@@ -153,6 +173,9 @@ class DRNMF(Separator):
         self.log_sparsity.copy_(log(self.config["sparsity"]))
         if self.config["reconstruction"] == "separate":
             self.log_reconstruction.copy_(log(W))
+        if self.config["transition"]:
+            N = W.shape[1]
+            self.log_transition.copy_(log(torch.eye(N) + _LEAK / N))  # an exact zero's logarithm would hardly move
 
     def separate(self, magnitude: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """Mask (B, T, F) for magnitudes (B, T, F); the state is the last frame's h (B, N)."""
@@ -167,34 +190,64 @@ class DRNMF(Separator):
     def _activations(self, magnitude: Tensor, state: State | None, weights: Weights) -> tuple[Tensor, State]:
         start_BN = weights.h0_N.expand(len(magnitude), -1)
         h0_BN = start_BN if state is None else state[0]
-        h_BTN = scan(
-            magnitude if self.power == 1 else magnitude**self.power,
+        x_BTF = magnitude if self.power == 1 else magnitude**self.power
+        if self.network is not None and self.network.takes(x_BTF):
+            h_BTN = self.network.activations(x_BTF, h0_BN)
+        else:
+            h_BTN = self._scan(x_BTF, h0_BN if self.warm_start else start_BN, weights)
+        return h_BTN, (h_BTN[:, -1] if h_BTN.shape[1] else h0_BN,)
+
+    def _scan(self, x_BTF: Tensor, h0_BN: Tensor, weights: Weights) -> Tensor:
+        run: Callable[..., Tensor] = scan
+        if self.momentum or weights.transition_NN is not None:
+            run = partial(gram_scan, transition_NN=weights.transition_NN, momentum=self.momentum)
+        return run(
+            x_BTF,
             weights.W_KFN,
             alpha_KN=weights.alpha_KN,
             sparsity_KN=weights.sparsity_KN,
-            h0_BN=h0_BN if self.warm_start else start_BN,
+            h0_BN=h0_BN,
             residual_first_layer=self.residual_first_layer,
             warm_start=self.warm_start,
         )
-        return h_BTN, (h_BTN[:, -1] if h_BTN.shape[1] else h0_BN,)
 
     def freeze(self) -> Self:
         """A copy to be used as it is, its weights computed once: for frame by frame use, where that would cost most."""
         model = super().freeze()
         model._frozen = model.weights()
+        model.network = model._packed(model._frozen)
         return model
+
+    def _packed(self, weights: Weights) -> network.Network | None:
+        """The weights for C, where it can be used."""
+        if self.momentum or not steps.usable(weights.W_KFN):
+            return None
+        return network.pack(
+            weights.W_KFN,
+            alpha_KN=weights.alpha_KN,
+            sparsity_KN=weights.sparsity_KN,
+            reconstruction_FN=weights.reconstruction_FN,
+            transition_NN=weights.transition_NN,
+            h0_N=None if self.warm_start else weights.h0_N,
+            residual_first_layer=self.residual_first_layer,
+            n_speech=self.n_speech,
+            power=self.power,
+            floor=MASK_FLOOR,
+        )
 
     def weights(self) -> Weights:
         """All weights as they act."""
         if self._frozen is not None:
             return self._frozen
         W_KFN = self.dictionaries()
-        return Weights(W_KFN, self.alpha(W_KFN), self.sparsity(), self.h0(), self._reconstruction(W_KFN))
+        reconstruction_FN, transition_NN = self._reconstruction(W_KFN), self.transition()
+        return Weights(W_KFN, self.alpha(W_KFN), self.sparsity(), self.h0(), reconstruction_FN, transition_NN)
 
     def dictionaries(self) -> Tensor:
         """W_1 ... W_K (K, F, N): exp(log W) with unit-norm columns."""
         # the largest logarithm of each column cancels in the norm; taking it out keeps exp from overflowing
-        return unit_norm(torch.exp(self.log_W - self.log_W.detach().amax(1, keepdim=True)))
+        W = unit_norm(torch.exp(self.log_W - self.log_W.detach().amax(1, keepdim=True)))
+        return W.expand(self.config["n_layers"], -1, -1)  # tied layers share it
 
     def alpha(self, W_KFN: Tensor | None = None) -> Tensor:
         """Inverse step sizes (K, 1) or (K, N)."""
@@ -210,6 +263,16 @@ class DRNMF(Separator):
     def h0(self) -> Tensor:
         """Activations (N,) before the first frame."""
         return torch.exp(self.log_h0)
+
+    def transition(self) -> Tensor | None:
+        """P (N, N), which takes a frame's activations to the start of the next, or None.
+
+        Neither rows nor columns sum to more than 1, so ||h P|| <= ||h|| in the Euclidean norm (Schur's test).
+        """
+        if not self.config["transition"]:
+            return None
+        E = torch.exp(self.log_transition)
+        return E / torch.maximum(E.sum(1, keepdim=True), E.sum(0, keepdim=True)).clamp_min(1)
 
     def reconstruction(self) -> Tensor:
         """The dictionary (F, N) that the mask is made with."""
@@ -251,6 +314,8 @@ def _check_options(config: dict[str, object]) -> None:
     for name in ("n_layers", "n_features"):
         if not config[name] >= 1:  # type: ignore[operator]
             raise InputError(f"{name} must be at least 1, got {config[name]}")
+    if config["transition"] and not config["warm_start"]:
+        raise InputError("transition leads from frame to frame: it needs warm_start")
     if not config["power"] > 0:  # type: ignore[operator]
         raise InputError(f"power must be positive, got {config['power']}")
     if not config["sparsity"] >= 0:  # type: ignore[operator]

@@ -1,0 +1,103 @@
+/* DR-NMF on the CPU. `steps.py` loads and calls this; where it could not be compiled, PyTorch does the same.
+ *
+ * `arithmetic.h` holds what is computed. It is compiled here for several instruction sets, of which the best is chosen
+ * when the program runs: one binary fits all machines. Nothing here starts threads: sequences do not depend on each
+ * other, and a caller who has several processors shares them out.
+ */
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <tgmath.h>
+
+#ifdef _WIN32
+#define EXPORT __declspec(dllexport)
+EXPORT void *PyInit__steps(void) { return 0; } /* the linker asks for it, but this is no Python module */
+#else
+#define EXPORT __attribute__((visibility("default")))
+#endif
+
+enum { WINDOW = 512, HOP = 128, BINS = WINDOW / 2 + 1, POINTS = WINDOW / 2 };
+
+/* Matrices that a row of numbers is multiplied by lie in panels of as many columns as their N_step or F_step says, one
+ * panel after the other, so that reading goes straight through memory. From a layer to the next it is W_layer numbers,
+ * and so on.
+ *
+ * B sequences of T frames on their way through K layers in the Gram form: */
+typedef struct {
+    int64_t K, T, B, F, N, N_step, W_layer, A_layer;
+    int64_t x_sequence, x_frame;         /* from a sequence of x to the next, and from a frame; F numbers are together */
+    int64_t h_sequence, h_frame, h_atom; /* likewise of h, or of dL/dh */
+    const void *x;                       /* (B, T, F) */
+    const void *W;                       /* (K, F, N), W_k / alpha_k */
+    const void *A;                       /* (K, N, N), A_k = I - W_k^T W_k / alpha_k; backward its transpose */
+    const void *threshold;               /* (K, N), lambda_k / alpha_k */
+    void *H;                             /* (K, 1 + T, B, N), all activations; H[-1, 0] is the state before */
+} Scan;
+
+/* A network as it acts on single frames: */
+typedef struct {
+    int64_t K, F, N, n_speech, N_step, F_step, W_layer, A_layer, atoms_layer;
+    int64_t residual_first_layer; /* 0: layer 1 leaves -W^T W h out */
+    const void *A;                /* (K, N, N) as above, or NULL: the factored form */
+    const void *W;                /* (K, F, N) as above, in the Gram form */
+    const void *atoms;            /* (K, N, F), -W_k^T, in the factored form */
+    const void *rate;             /* (K, N), 1 / alpha_k */
+    const void *threshold;        /* (K, N) as above */
+    const void *reconstruction;   /* (N, F), the mask's dictionary, transposed */
+    const void *h0;               /* (N), where every frame starts, or NULL: where the last one ended */
+    double power, floor;          /* of magnitudes; of the mask's denominator */
+} Network;
+
+/* Sound on its way through a network. If there are bins from `top` to `top_end`, a further row of the output tells the
+ * share that is removed there. */
+typedef struct {
+    const Network *network;
+    int64_t channels, in_step, out_step, waits, top, top_end;
+    double strength, silence;
+    const void *window; /* (WINDOW) */
+    const void *turns;  /* (2, WINDOW), cosines and sines of 2 pi j / WINDOW */
+    void *waiting;      /* (channels, WINDOW), of which `waits` samples are filled */
+    void *tail;         /* (rows, WINDOW), output to which later frames will add */
+    void *h;            /* (N) */
+    const void *in;     /* (channels, in_step), samples to be taken */
+    void *out;          /* (rows, out_step), samples that are done */
+} Stream;
+
+#if defined(__GNUC__) && defined(__x86_64__)
+#define TARGET __attribute__((target("avx512f,avx512vl,avx512dq,avx2,fma")))
+#define VERSION(name) name##_avx512
+#define STRIP 26 /* registers for the sums of one row, of 32 */
+#define TILE 6   /* registers for each of 4 rows */
+#include "arithmetic.h"
+#define TARGET __attribute__((target("avx2,fma")))
+#define VERSION(name) name##_avx2
+#define STRIP 13
+#define TILE 2
+#include "arithmetic.h"
+#define HAS(set) __builtin_cpu_supports(set)
+#define BEST(name)                                                      \
+    (HAS("avx512vl") && HAS("avx512dq") && HAS("fma") ? name##_avx512   \
+     : HAS("avx2") && HAS("fma")                      ? name##_avx2     \
+                                                      : name##_baseline)
+#else
+#define BEST(name) name##_baseline
+#endif
+#define TARGET
+#define VERSION(name) name##_baseline
+#define STRIP 13
+#define TILE 2
+#include "arithmetic.h"
+
+#define FUNCTIONS(real, type)                                                                                     \
+    EXPORT int forward_##type(const Scan *scan, real *h) { return BEST(forward_##type)(scan, h); }                \
+    EXPORT int backward_##type(const Scan *scan, const real *dh, real *ds, real *xg, real *sg) {                  \
+        return BEST(backward_##type)(scan, dh, ds, xg, sg);                                                       \
+    }                                                                                                             \
+    EXPORT int activations_##type(const Network *network, const real *x, int64_t T, real *state, real *h) {       \
+        return BEST(activations_##type)(network, x, T, state, h);                                                 \
+    }                                                                                                             \
+    EXPORT int feed_##type(Stream *stream, int n) { return BEST(feed_##type)(stream, n); }
+
+FUNCTIONS(float, f32)
+FUNCTIONS(double, f64)
