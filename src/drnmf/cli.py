@@ -206,6 +206,52 @@ def mix(
     _stderr.print(f"{len(mixtures)} mixtures in {output}", highlight=False)
 
 
+@app.command(
+    epilog="Examples: `drnmf reproduce waspaa2017 --data corpus -o runs`  ·  `... --only 10/drnmf --list`  ·  "
+    "`... --table`"
+)
+def reproduce(
+    experiment: Annotated[str, typer.Argument(help="waspaa2017, the paper's.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for all runs and the tables.")],
+    data: Annotated[Path | None, typer.Option(help="Folder of manifests (train.csv, ...), or a CHiME2 tree.")] = None,
+    recipe: Annotated[str, typer.Option(help="paper: the paper's settings; tuned: chosen on dev.")] = "paper",
+    size: Annotated[list[int] | None, typer.Option(help="Percent of the training set: 10, 100; both.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Part of a cell's name, such as 10/drnmf; * is known.")] = None,
+    ablations: Annotated[bool, typer.Option("--ablations", help="Also the ablations, on 10 %.")] = False,
+    seed: Seed = 2016,
+    epochs: Annotated[int | None, typer.Option(help="Most epochs, instead of the recipe's.")] = None,
+    train_only: Annotated[bool, typer.Option("--train-only", help="Score another time, or elsewhere.")] = False,
+    list_cells: Annotated[bool, typer.Option("--list", help="Show the cells and how far they are, and end.")] = False,
+    table: Annotated[bool, typer.Option("--table", help="Make the tables of what is there, and end.")] = False,
+    jobs: Annotated[int, typer.Option(help="Trainings side by side, and processes that score.", min=1)] = 1,
+) -> None:
+    """Train and score every model of the paper's table. The same command continues what was stopped."""
+    import signal
+
+    from drnmf import reproduce as run
+    from drnmf.report import write_report
+
+    if experiment != "waspaa2017":
+        raise InputError(f"there is no experiment {experiment!r}; known: waspaa2017")
+    cells = run.choose_cells(recipe, sizes=size, seed=seed, with_ablations=ablations, only=only or ())
+    if list_cells:
+        for cell in cells:
+            print(f"{cell.id:55} {run.state(cell, output)}")
+        return
+    if not table:
+        if data is None:
+            raise InputError("say with --data where the corpus is")
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # a scheduler's stop ends as Ctrl-C does
+        corpus = run.Corpus.open(data)
+        with _progress() as progress:
+            run.train_cells(cells, corpus, output, epochs=epochs, jobs=jobs, progress=progress)
+            if not train_only:
+                run.score_cells(cells, corpus, output, jobs=jobs, progress=progress)
+                run.measure_speed(cells, corpus, output)
+    output.mkdir(parents=True, exist_ok=True)
+    print(write_report(recipe, output), end="")
+
+
 @app.command(epilog="Examples: `drnmf show model`  ·  `drnmf show model noisy.wav -o heard.png`")
 def show(
     model: ModelName,
@@ -280,9 +326,7 @@ def _progress() -> Iterator[Callable[[str, int, int], None]]:
             kind = what.partition(",")[0]
             if kind not in tasks:
                 tasks[kind] = bars.add_task(what, total=total)
-            bars.update(tasks[kind], description=what, completed=done, total=total)
-            if done >= total:
-                bars.update(tasks[kind], visible=False)
+            bars.update(tasks[kind], description=what, completed=done, total=total, visible=done < total)
 
         yield report
 

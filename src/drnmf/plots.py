@@ -4,6 +4,7 @@ Every function returns a matplotlib Figure, to save or to show; nothing touches 
 along the horizontal axis in seconds, frequencies upwards in kHz, magnitudes are in dB below the largest one drawn.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -124,17 +125,39 @@ def learning_curves(histories: Mapping[str, tuple[Sequence[float], Sequence[floa
     """Losses from epoch 0 on, for each named run as (training, validation): dotted training, solid validation."""
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.subplots()
+    _draw_curves(axes, histories)
+    axes.set(ylabel="loss", title="Learning curves (dotted: training, solid: validation)")
+    _show_ends(axes, histories)
+    return figure
+
+
+def learning_panels(panels: Mapping[str, Mapping[str, tuple[Sequence[float], Sequence[float]]]]) -> Figure:
+    """`learning_curves` of several groups of runs beside each other, by their titles, on one scale of losses."""
+    figure = Figure(figsize=(4 * len(panels), 4), layout="constrained")
+    all_axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    for axes, (title, histories) in zip(all_axes, panels.items(), strict=True):
+        _draw_curves(axes, histories)
+        axes.set_title(title)
+    all_axes[0].set_ylabel("loss (dotted: training, solid: validation)")
+    _show_ends(all_axes[0], {f"{title}, {name}": c for title, group in panels.items() for name, c in group.items()})
+    return figure
+
+
+def _draw_curves(axes: Axes, histories: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> None:
     for name, (training, validation) in histories.items():
         (line,) = axes.plot(range(len(validation)), validation, label=name)
         axes.plot(range(len(training)), training, ":", color=line.get_color())
-    axes.set(xlabel="epoch", ylabel="loss", title="Learning curves (dotted: training, solid: validation)")
-    tails = [value for curves in histories.values() for curve in curves for value in curve[2:]]
-    if tails:  # the first epochs fall from far above: they may leave the picture
-        axes.set_ylim(0.9 * min(tails), 1.1 * max(curve[-1] for curves in histories.values() for curve in curves))
+    axes.set_xlabel("epoch")
     axes.grid(alpha=0.3)
     if histories:
         axes.legend()
-    return figure
+
+
+def _show_ends(axes: Axes, histories: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> None:
+    """The first epochs fall from far above: they may leave the picture."""
+    curves = [[value for value in curve[2:] if math.isfinite(value)] for pair in histories.values() for curve in pair]
+    if any(curves):
+        axes.set_ylim(0.9 * min(min(c) for c in curves if c), 1.1 * max(c[-1] for c in curves if c))
 
 
 def decibels(values: Tensor, reference: Tensor | None = None) -> Tensor:
