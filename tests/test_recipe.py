@@ -25,6 +25,24 @@ def test_round_trip_through_toml(tmp_path):
     assert Recipe.read(path) == recipe
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"varied": True}, "needs fresh"),
+        ({"levels_dbfs": [-40.0, -20.0]}, "needs fresh"),
+        ({"levels_dbfs": [-40.0], "fresh": True}, "lowest, highest"),
+    ],
+)
+def test_only_fresh_mixtures_can_be_changed(settings, message):
+    with pytest.raises(InputError, match=message):
+        DataSettings(train="train.csv", **settings)
+
+
+def test_an_unknown_schedule_is_refused():
+    with pytest.raises(InputError, match="schedule must be one of constant, cosine"):
+        TrainingSettings(schedule="linear")
+
+
 def test_paths_start_from_the_recipe_and_know_variables(tmp_path, monkeypatch):
     monkeypatch.setenv("CORPUS_OF_TEST", "/somewhere")
     path = tmp_path / "recipe.toml"

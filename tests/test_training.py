@@ -92,7 +92,7 @@ def test_the_run_leaves_everything_behind(clips, tmp_path):
 
 
 def test_killed_and_continued_is_the_same_as_unbroken(clips, tmp_path):
-    recipe = small_recipe(replace(clips, fresh=True), max_epochs=60)
+    recipe = small_recipe(replace(clips, fresh=True), max_epochs=60, schedule="cosine")
     train(recipe, tmp_path / "unbroken")
     process = run_command(recipe, tmp_path / "killed")
     while not (tmp_path / "killed" / "last.ckpt").is_file():
@@ -106,6 +106,14 @@ def test_killed_and_continued_is_the_same_as_unbroken(clips, tmp_path):
     assert (tmp_path / "killed" / "history.csv").read_text() == (tmp_path / "unbroken" / "history.csv").read_text()
     killed, unbroken = last_weights(tmp_path / "killed"), last_weights(tmp_path / "unbroken")
     assert all(torch.equal(killed[name], unbroken[name]) for name in unbroken)
+
+
+def test_a_falling_rate_ends_near_zero(clips, tmp_path):
+    train(small_recipe(clips, max_epochs=4, schedule="cosine"), tmp_path)
+    rate = small_recipe(clips).training.learning_rate
+    state = torch.load(tmp_path / "last.ckpt", weights_only=False)
+    assert state["lr_schedulers"][0]["_last_lr"][0] == pytest.approx(0, abs=1e-9)
+    assert state["lr_schedulers"][0]["base_lrs"] == [rate]
 
 
 def test_two_processes_train_like_one(clips, tmp_path):

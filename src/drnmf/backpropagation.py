@@ -26,16 +26,19 @@ _CHECK_EVERY = 100  # steps between looks at whether the loss is still finite: e
 class Backpropagation(L.LightningModule):
     """Minimise a loss over batches; the mean is over all processes, so their number does not change the result."""
 
-    def __init__(self, model: Separator, loss: Loss, learning_rate: float) -> None:
+    def __init__(self, model: Separator, loss: Loss, learning_rate: float, *, falling: bool = False) -> None:
         super().__init__()
-        self.model, self.loss, self.learning_rate = model, loss, learning_rate
+        self.model, self.loss, self.learning_rate, self.falling = model, loss, learning_rate, falling
         self.validation_loss = math.nan
         self._totals: list[Tensor] = []
         self._aside: list[Tensor] = []
 
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Adam with its usual constants."""
-        return torch.optim.Adam(self.model.parameters(), lr=self.learning_rate)
+    def configure_optimizers(self) -> Any:
+        """Adam with its usual constants, at a constant rate or one that falls to zero like a cosine, epoch by epoch."""
+        adam = torch.optim.Adam(self.model.parameters(), lr=self.learning_rate)
+        if not self.falling:
+            return adam
+        return [adam], [torch.optim.lr_scheduler.CosineAnnealingLR(adam, self.trainer.max_epochs or 1)]
 
     def on_train_epoch_start(self) -> None:
         """Forget the last epoch's losses."""
@@ -188,4 +191,5 @@ class ProgressBar(L.Callback):
 
     def teardown(self, trainer: L.Trainer, module: L.LightningModule, stage: str) -> None:
         """Leave the terminal as it was."""
-        self.progress.stop()
+        if self.progress.live.is_started:  # else it would print an empty line
+            self.progress.stop()

@@ -28,6 +28,13 @@ def phase_sensitive(mask: Tensor, X: Tensor, Y: Tensor, valid: Tensor) -> tuple[
     return _over_cells((mask * magnitude - target).square(), valid)
 
 
+def snr(mask: Tensor, X: Tensor, Y: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
+    """Negative SNR in dB of the complex spectrum, |Y|^2 / |M X - Y|^2, over sequences, loud and soft ones alike."""
+    weight = valid[..., None]
+    error, power = (((mask * X - Y).abs().square() * weight).sum((1, 2)), (Y.abs().square() * weight).sum((1, 2)))
+    return _over_sequences(10 * torch.log10(power.clamp_min(1e-9) / error.clamp_min(1e-9)), valid)
+
+
 def si_sdr(mask: Tensor, X: Tensor, Y: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
     """Negative SI-SDR in dB of the resynthesised waveform, over sequences."""
     return _over_sequences(metrics.si_sdr(*_waveforms(mask, X, Y, valid)), valid)
@@ -38,7 +45,7 @@ def sdr(mask: Tensor, X: Tensor, Y: Tensor, valid: Tensor) -> tuple[Tensor, Tens
     return _over_sequences(metrics.ratio_db(*metrics.decompose(*_waveforms(mask, X, Y, valid), 512)), valid)
 
 
-LOSSES: dict[str, Loss] = {loss.__name__: loss for loss in (signal_approximation, phase_sensitive, si_sdr, sdr)}
+LOSSES: dict[str, Loss] = {loss.__name__: loss for loss in (signal_approximation, phase_sensitive, snr, si_sdr, sdr)}
 
 
 def _over_cells(error: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:

@@ -18,6 +18,7 @@ from typing import Any, Self
 from drnmf.errors import InputError
 from drnmf.losses import LOSSES
 
+SCHEDULES = ("constant", "cosine")
 _PATHS = ("train", "validation", "speech", "noise", "rooms", "noisy", "clean", "chime2")
 
 
@@ -45,6 +46,10 @@ class DataSettings:
     """Take every n-th utterance of the training list, starting with the first."""
     fresh: bool = False
     """Draw new mixtures every epoch instead of keeping the first."""
+    varied: bool = False
+    """Change the recordings of fresh mixtures by chance: their speed, frequency response, a second noise."""
+    levels_dbfs: list[float] | None = None
+    """Lowest and highest level of the speech in fresh mixtures; None: those of the manifest, or usual ones."""
     max_frames: int = 500
     """Longest sequence; longer utterances are split."""
     held_out: float = 0.1
@@ -64,6 +69,12 @@ class DataSettings:
                 raise InputError(f"[data] {first} and {second} go together")
         if self.fresh and (self.noisy or self.chime2):
             raise InputError("[data] fresh mixtures need speech and noise apart: use speech + noise, or a manifest")
+        if self.varied and not self.fresh:
+            raise InputError("[data] varied = true needs fresh = true: only fresh mixtures are varied")
+        if self.levels_dbfs is not None and not self.fresh:
+            raise InputError("[data] levels_dbfs needs fresh = true: fixed mixtures have the levels of their list")
+        if self.levels_dbfs is not None and len(self.levels_dbfs) != 2:
+            raise InputError(f"[data] levels_dbfs is [lowest, highest], got {self.levels_dbfs}")
         _positive(self, "data", "subset", "max_frames")
         if not 0 < self.held_out < 1:
             raise InputError(f"[data] held_out must lie between 0 and 1, got {self.held_out}")
@@ -80,6 +91,8 @@ class DictionarySettings:
     tol: float = 1e-4
     max_frames: int = 2_000_000
     """Most frames to train on, taken evenly from the whole set: bounds memory for large corpora."""
+    random: bool = False
+    """Random atoms instead: what a network makes of itself without sparse NMF."""
 
     def __post_init__(self) -> None:
         _positive(self, "dictionary", "rank_per_source", "max_iter", "max_frames")
@@ -102,6 +115,8 @@ class TrainingSettings:
     learning_rate: float | None = None
     gradient_clip: float | None = None
     """Largest gradient norm; 0 for no clipping."""
+    schedule: str = "constant"
+    """The learning rate over the epochs: "constant" (the paper), or "cosine", falling to zero at `max_epochs`."""
     max_epochs: int = 400
     patience: int = 50
     seed: int = 2016
@@ -113,6 +128,8 @@ class TrainingSettings:
     def __post_init__(self) -> None:
         if self.loss not in LOSSES:
             raise InputError(f"[training] loss must be one of {', '.join(LOSSES)}, got {self.loss!r}")
+        if self.schedule not in SCHEDULES:
+            raise InputError(f"[training] schedule must be one of {', '.join(SCHEDULES)}, got {self.schedule!r}")
         _positive(self, "training", "batch_size", "max_epochs", "patience", "devices", "nodes")
 
 

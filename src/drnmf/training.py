@@ -14,6 +14,8 @@ import platform
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from importlib import metadata, util
 from pathlib import Path
 from typing import cast
@@ -39,10 +41,10 @@ from drnmf.errors import DivergedError, InputError
 from drnmf.losses import LOSSES
 from drnmf.models import DRNMF, DeepNMF, ISTAMask, LSTMMask, SistaRNN, SparseNMFMask
 from drnmf.models.deep_nmf import stack_context
-from drnmf.nmf import train_dictionaries
+from drnmf.nmf import train_dictionaries, unit_norm
 from drnmf.recipe import DataSettings, ModelSettings, Recipe
 from drnmf.separator import Separator
-from drnmf.stft import n_frames
+from drnmf.stft import BINS, n_frames
 
 log = logging.getLogger("drnmf")
 # Lightning's remarks are for those who program it; what a user should know is said here
@@ -58,8 +60,13 @@ _UNTRAINED = ("SparseNMFMask", "ISTAMask")
 _VALIDATION_BATCH = 128  # sequences; no gradients, so more fit than in training
 
 
-def train(recipe: Recipe, folder: str | Path, *, progress: Progress | None = None) -> None:
-    """Run or continue a recipe in `folder`, which becomes the trained model."""
+def train(
+    recipe: Recipe, folder: str | Path, *, dictionaries: Path | None = None, progress: Progress | None = None
+) -> None:
+    """Run or continue a recipe in `folder`, which becomes the trained model.
+
+    `dictionaries` is where steps 1 and 2 leave their result, or find it: runs that share it make them once.
+    """
     folder = Path(folder)
     _check_model(recipe.model)
     _open_folder(folder, recipe)
@@ -67,7 +74,8 @@ def train(recipe: Recipe, folder: str | Path, *, progress: Progress | None = Non
         log.info("%s: this run is finished; delete the folder to repeat it", folder)
         return
     training, validation = _datasets(recipe, progress)
-    W = None if recipe.model.kind == "LSTMMask" else _dictionaries(recipe, folder, training, progress)
+    path = dictionaries or folder / DICTIONARIES
+    W = None if recipe.model.kind == "LSTMMask" else _dictionaries(recipe, path, training, progress)
     model = initial_model(recipe.model, W, recipe.training.seed)
     if recipe.model.kind in _UNTRAINED:
         save_model(model, folder)
@@ -165,8 +173,12 @@ def _datasets(recipe: Recipe, progress: Progress | None) -> tuple[Dataset, Datas
     data = recipe.data
     source, held = _sources(data)
     device, seed, in_memory = _device(recipe), recipe.training.seed, data.in_memory
-    training = Dataset(source, fresh=data.fresh, seed=seed, in_memory=in_memory, device=device, progress=progress)
-    validation = Dataset(held, seed=seed + 1, in_memory=in_memory, device=device, progress=progress)
+    if data.levels_dbfs is not None:
+        pool = source if isinstance(source, Pool) else Pool.from_items(source)
+        source = replace(pool, levels_dbfs=(data.levels_dbfs[0], data.levels_dbfs[1]))
+    dataset = partial(Dataset, in_memory=in_memory, device=device, progress=progress)
+    training = dataset(source, fresh=data.fresh, varied=data.varied, seed=seed)
+    validation = dataset(held, seed=seed + 1)
     log.info("%d utterances to train on, %d to validate", len(training), len(validation))
     return training, validation
 
@@ -188,14 +200,25 @@ def _sources(data: DataSettings) -> tuple[list[Item] | Pool, list[Item] | Pool]:
     return (items, held) if held else hold_out(items, every)
 
 
-def _dictionaries(recipe: Recipe, folder: Path, dataset: Dataset, progress: Progress | None) -> Tensor:
-    """Steps 1 and 2, or what they left in the folder."""
-    path = folder / DICTIONARIES
+def _dictionaries(recipe: Recipe, path: Path, dataset: Dataset, progress: Progress | None) -> Tensor:
+    """Steps 1 and 2, or what they left at `path`."""
     if _rank() > 0:  # on other machines; the first process writes the file for all
         while not path.is_file():
             time.sleep(1)
     if path.is_file():
         return safetensors.torch.load_file(path)["W"]
+    tensors = _random_atoms(recipe) if recipe.dictionary.random else _trained_atoms(recipe, dataset, progress)
+    write_atomically(path, safetensors.torch.save(tensors))
+    return tensors["W"]
+
+
+def _random_atoms(recipe: Recipe) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(recipe.training.seed)
+    rows = BINS * recipe.model.options.get("context", 1)
+    return {"W": unit_norm(torch.rand(rows, 2 * recipe.dictionary.rank_per_source, generator=generator))}
+
+
+def _trained_atoms(recipe: Recipe, dataset: Dataset, progress: Progress | None) -> dict[str, Tensor]:
     clean, noisy = _dictionary_data(recipe, dataset)
     settings, done = recipe.dictionary, [0]
 
@@ -216,9 +239,7 @@ def _dictionaries(recipe: Recipe, folder: Path, dataset: Dataset, progress: Prog
         progress=count,
     )
     log.info("dictionaries: %d and %d iterations", len(result.speech_cost), len(result.noise_cost))
-    tensors = {"W": result.W.cpu(), "speech_cost": result.speech_cost, "noise_cost": result.noise_cost}
-    write_atomically(path, safetensors.torch.save(tensors))
-    return tensors["W"]
+    return {"W": result.W.cpu(), "speech_cost": result.speech_cost, "noise_cost": result.noise_cost}
 
 
 def _dictionary_data(recipe: Recipe, dataset: Dataset) -> tuple[Tensor, Tensor]:
@@ -275,7 +296,7 @@ def _fit(recipe: Recipe, folder: Path, model: Separator, data: _Data) -> dict[st
     rate, clip = (1e-4, 1.0) if recipe.model.kind == "LSTMMask" else (1e-3, 0.0)
     rate = rate if settings.learning_rate is None else settings.learning_rate
     clip = clip if settings.gradient_clip is None else settings.gradient_clip
-    module = Backpropagation(model, LOSSES[settings.loss], rate)
+    module = Backpropagation(model, LOSSES[settings.loss], rate, falling=settings.schedule == "cosine")
     record = Record(module, folder, settings.patience)
     state = ModelCheckpoint(
         folder, LAST.removesuffix(".ckpt"), save_on_train_epoch_end=True, enable_version_counter=False
@@ -302,7 +323,10 @@ def _fit(recipe: Recipe, folder: Path, model: Separator, data: _Data) -> dict[st
     last = folder / LAST
     if last.is_file():
         log.info("continuing from %s", last)
-    trainer.fit(module, data, ckpt_path=last if last.is_file() else None)
+    try:
+        trainer.fit(module, data, ckpt_path=last if last.is_file() else None)
+    except SystemExit:  # what Lightning makes of Ctrl-C
+        raise KeyboardInterrupt from None
     if trainer.interrupted:
         raise KeyboardInterrupt
     parameters = sum(p.numel() for p in model.parameters())

@@ -54,6 +54,7 @@ class Dataset:
     Args:
         source: a list of mixtures or pairs, or a pool to draw mixtures from.
         fresh: draw new mixtures from the source's recordings every epoch; False: the same ones every time.
+        varied: change the recordings of fresh mixtures by chance, see `drnmf.data.variation`.
         seed: of what is drawn.
         in_memory: decode all recordings now; None: if they fit.
         device: where batches are delivered and, if it has room for the recordings, mixed.
@@ -66,6 +67,7 @@ class Dataset:
         source: Sequence[Item] | Pool,
         *,
         fresh: bool = False,
+        varied: bool = False,
         seed: int = 0,
         in_memory: bool | None = None,
         device: torch.device | str = "cpu",
@@ -80,7 +82,9 @@ class Dataset:
         if pool is not None:
             pool.check_fit(sizes)
             items = list(pool.draw(sizes, seed=seed))
-        self._pool = pool if fresh else None
+        if varied and not fresh:
+            raise InputError("only fresh mixtures can be varied")
+        self._pool, self._varied = pool if fresh else None, varied
         self._items = items
         self.seed = seed
         self.device = torch.device(device)
@@ -95,7 +99,7 @@ class Dataset:
         """The mixtures of an epoch; all epochs have equally many."""
         if self._pool is None:
             return self._items
-        return list(self._pool.draw(self.recordings.sizes, seed=self.seed, epoch=epoch))
+        return list(self._pool.draw(self.recordings.sizes, seed=self.seed, epoch=epoch, varied=self._varied))
 
     def __len__(self) -> int:
         return len(self._items)

@@ -10,6 +10,7 @@ import numpy as np
 from drnmf.audio import SUFFIXES
 from drnmf.data.mixing import Item, Mixture, Pair
 from drnmf.data.recordings import Sizes, raise_first, shorter
+from drnmf.data.variation import draw_variation
 from drnmf.errors import InputError
 
 SNRS_DB = (-6.0, -3.0, 0.0, 3.0, 6.0, 9.0)
@@ -107,8 +108,13 @@ class Pool:
         longest = max(self.speech, key=lambda path: sizes[path])
         raise_first([shorter(b, longest, sizes) for b in self.background if sizes[b] < sizes[longest]])
 
-    def draw(self, sizes: Sizes, *, seed: int, epoch: int = 0, count: int | None = None) -> list[Mixture]:
-        """Mixtures of one epoch, `count` of them (None: as many as utterances): the same for the same arguments."""
+    def draw(
+        self, sizes: Sizes, *, seed: int, epoch: int = 0, count: int | None = None, varied: bool = False
+    ) -> list[Mixture]:
+        """Mixtures of one epoch, `count` of them (None: as many as utterances): the same for the same arguments.
+
+        `varied`: each with changes to its recordings.
+        """
         count = len(self.speech) if count is None else count
         rng = np.random.default_rng((seed, epoch))
         order = np.concatenate([rng.permutation(len(self.speech)) for _ in range(-(-count // len(self.speech)))])[
@@ -134,7 +140,11 @@ class Pool:
                     level_dbfs=float(levels[i]),
                 )
             )
-        return mixtures
+        return [self._varied(m, sizes, rng) for m in mixtures] if varied else mixtures
+
+    def _varied(self, mixture: Mixture, sizes: Sizes, rng: np.random.Generator) -> Mixture:
+        other = self.background[rng.integers(len(self.background))]
+        return replace(mixture, variation=draw_variation(rng, other, sizes[other] - sizes[mixture.speech]))
 
     def hold_out(self, every: int = 10) -> tuple["Pool", "Pool"]:
         """Two pools that share no utterance and, where there is more than one of them, no background or room."""

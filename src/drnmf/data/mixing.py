@@ -18,6 +18,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from drnmf.data.variation import Variation
 from drnmf.errors import InputError
 
 PEAK = 0.99
@@ -25,7 +26,10 @@ PEAK = 0.99
 
 @dataclass(frozen=True)
 class Mixture:
-    """One mixture to be made; `offset` counts samples of the background at 16 kHz."""
+    """One mixture to be made; `offset` counts samples of the background at 16 kHz.
+
+    With a `variation`, the recordings are changed before they are mixed.
+    """
 
     id: str
     speech: Path
@@ -34,6 +38,7 @@ class Mixture:
     offset: int
     snr_db: float
     level_dbfs: float
+    variation: Variation | None = None
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from drnmf import audio
 from drnmf.data.mixing import Item, Mixture, Pair, mix_batch
+from drnmf.data.variation import vary_noise, vary_speech
 from drnmf.errors import InputError
 from drnmf.stft import SAMPLE_RATE
 
@@ -137,16 +138,29 @@ class Recordings:
         background = [self.load(m.background, m.offset, len(s)) for m, s in zip(mixtures, speech, strict=True)]
         no_room = torch.ones(1, device=self.device)
         rooms = [no_room if m.rir is None else self.load(m.rir) for m in mixtures]
-        lengths = self._lengths(speech)
+        lengths, speech_BS, background_BS = self._lengths(speech), _pad(speech), _pad(background)
+        variations = [m.variation for m in mixtures if m.variation is not None]
+        if variations:
+            speech_BS = vary_speech(speech_BS, variations)
+            background_BS = vary_noise(background_BS, self._others(mixtures, background), lengths, variations)
         noisy_BS, clean_BS = mix_batch(
-            _pad(speech),
+            speech_BS,
             lengths,
             _pad(rooms) if any(m.rir for m in mixtures) else None,
-            _pad(background),
+            background_BS,
             torch.tensor([m.snr_db for m in mixtures], device=self.device),
             torch.tensor([m.level_dbfs for m in mixtures], device=self.device),
         )
         return noisy_BS, clean_BS, lengths
+
+    def _others(self, mixtures: Sequence[Mixture], like: Sequence[Tensor]) -> Tensor:
+        """Second noises (B, S), silent where there is none."""
+        return _pad(
+            [
+                self.load(v.other, v.other_offset, len(x)) if (v := m.variation) and v.other else torch.zeros_like(x)
+                for m, x in zip(mixtures, like, strict=True)
+            ]
+        )
 
     def _lengths(self, signals: Sequence[Tensor]) -> Tensor:
         return torch.tensor([len(x) for x in signals], device=self.device)
