@@ -68,6 +68,7 @@ MODELS: dict[str, Callable[[Callable[[int], Tensor]], drnmf.Separator]] = {
         reconstruction="separate",
         power=0.7,
     ),
+    "drnmf_level": lambda W: drnmf.DRNMF.from_dictionary(W(1), 2, level=1.5, power=0.5, sparsity=0.3),
     "drnmf_cold": lambda W: drnmf.DRNMF.from_dictionary(W(1), 2, sparsity=0.1, warm_start=False),
     "drnmf_random": lambda W: drnmf.DRNMF(
         n_layers=2, n_features=len(W(1)), n_atoms=4, n_speech=3, sparsity=0.1, generator=seeded()

@@ -1,4 +1,4 @@
-"""The demonstration really learns, really enhances, and says the truth about it."""
+"""The demonstration really enhances, and says the truth about it."""
 
 import re
 import subprocess
@@ -24,7 +24,7 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, demo.Result]:
     folder = tmp_path_factory.mktemp("demo") / "a" / "new one"
-    return folder, demo.run(folder, rank_per_source=10, max_iter=20)
+    return folder, demo.run(folder)
 
 
 def test_the_sdr_rises_and_belongs_to_the_files(made: tuple[Path, demo.Result]) -> None:
@@ -48,14 +48,9 @@ def test_files_have_the_recording_s_length_and_rate(made: tuple[Path, demo.Resul
 
 
 def test_the_bundled_recordings_are_what_their_attribution_says() -> None:
-    clean, noisy = demo.recording("clean"), demo.recording("noisy")
-    noise = noisy - clean
+    clean = demo.recording("clean")
+    noise = demo.recording("noisy") - clean
     assert float(20 * torch.log10(clean.norm() / noise.norm())) == pytest.approx(0, abs=0.01)
-    speech = demo.recording("train_speech")
-    window = clean[20000:24000]
-    matches = torch.nn.functional.conv1d(speech[None, None], window[None, None])[0, 0]
-    energy = torch.nn.functional.conv1d(speech[None, None].square(), torch.ones(1, 1, len(window)))[0, 0]
-    assert (matches / (energy.sqrt() * window.norm()).clamp_min(1e-6)).max() < 0.9  # not trained on the test sentence
 
 
 def test_a_file_in_the_way_is_one_clear_line(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from drnmf import (
     stft,
     warm_start_ista,
 )
+from drnmf.level import running_level
 from drnmf.nmf import unit_norm
 from examples import dictionary, noisy, recording, seeded
 
@@ -315,12 +316,31 @@ VARIANTS = [
     {"momentum": True},
     {"tied": True, "transition": True, "momentum": True, "first_layer": "original", "reconstruction": "separate"},
     {"momentum": True, "warm_start": False, "power": 0.5},
+    {"level": 1.5, "power": 0.5},
+    {"level": 0.3, "warm_start": False},
 ]
 every_variant = pytest.mark.parametrize("options", VARIANTS, ids=lambda options: "-".join(options))
 
 
 def variant(options: dict[str, object], n_layers: int = 4) -> DRNMF:
     return shaken(DRNMF.from_dictionary(dictionary(), n_layers, sparsity=0.2, alpha_range="stable", **options))
+
+
+@pytest.mark.parametrize("gain", [1e-2, 30.0])
+def test_with_a_level_the_mask_does_not_depend_on_how_loud_the_sound_is(gain):
+    x = sequences() + 0.01  # above silence, below which there is no level
+    model = variant({"level": 1.5, "power": 0.5})
+    torch.testing.assert_close(model(gain * x)[0], model(x)[0], rtol=1e-9, atol=1e-12)
+    without = DRNMF(**{**model.config, "level": None}).double()
+    without.load_state_dict(model.state_dict())
+    levels, _ = running_level(x)
+    torch.testing.assert_close(model(x)[0], without(x * (1.5 / levels))[0])
+    assert not torch.allclose(without(gain * x)[0], without(x)[0], atol=0.01)
+
+
+def test_a_level_must_be_positive():
+    with pytest.raises(InputError, match="level must be positive, got 0"):
+        DRNMF(n_layers=1, n_atoms=4, level=0)
 
 
 @pytest.mark.parametrize("n_layers", [1, 3])
@@ -389,8 +409,8 @@ def test_gradients_of_the_variants(options):
     x = (3 * torch.rand(2, 3, 5, generator=seeded(2), dtype=torch.float64) + 0.1).requires_grad_()
 
     def forward(x, *weights):
-        mask, (h,) = functional_call(model, dict(zip(names, weights, strict=True)), (x,))
-        return mask, h
+        mask, state = functional_call(model, dict(zip(names, weights, strict=True)), (x,))
+        return mask, *state
 
     assert torch.autograd.gradcheck(forward, (x, *weights))
 

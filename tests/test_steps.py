@@ -1,5 +1,7 @@
 """What is compiled (`drnmf.steps`, `drnmf.network`) against the readable loop and against PyTorch."""
 
+import ctypes
+
 import numpy as np
 import pytest
 import torch
@@ -112,6 +114,15 @@ def test_automatic_where_it_can_be_used():
     assert arguments["x_BTF"].grad is not None
     with pytest.raises(InputError, match="gradient"):
         scan(**arguments, form="compiled")
+
+
+def test_a_binary_of_another_version_is_not_used(caplog):
+    class Other(ctypes.Structure):
+        _fields_ = (("K", ctypes.c_int64),)
+
+    assert not steps.agrees(steps.library(), "scan", Other)
+    assert not steps.agrees(steps.library(), "unheard of", Other)
+    assert "install the package again" in caplog.text
 
 
 def network(N: int, dtype: torch.dtype, **options) -> DRNMF:

@@ -23,6 +23,7 @@ from drnmf.checkpoint import write_atomically
 from drnmf.divergence import FLOOR
 from drnmf.errors import InputError
 from drnmf.ista import fista_momentum
+from drnmf.level import ATTACK, RELEASE, SILENCE
 from drnmf.models import DRNMF, DeepNMF, ISTAMask, LSTMMask, SistaRNN, SparseNMFMask
 from drnmf.nmf import unit_norm
 from drnmf.separator import MASK_FLOOR, Separator
@@ -55,7 +56,8 @@ def onnx_model(model: Separator) -> onnx.ModelProto:
     graph, F = _Graph(), model.n_features
     exact = copy.deepcopy(model).cpu().double().requires_grad_(False)  # constants are rounded once, when stored
     remembers = getattr(model, "warm_start", True)
-    shapes = [(1, *shape) for shape in model.state_shapes if 0 not in shape] if remembers else []
+    needed = model.state_shapes if remembers else model.state_shapes[1:]
+    shapes = [(1, *shape) for shape in needed if 0 not in shape]
     inputs = {"magnitude": (1, F), **{f"state_{i}": shape for i, shape in enumerate(shapes)}}
     mask, states = _frame(graph, exact, *inputs)
     outputs = {"mask": (1, F), **{f"next_state_{i}": shape for i, shape in enumerate(shapes)}}
@@ -141,8 +143,12 @@ def _frame(graph: _Graph, model: Separator, x: str, *state: str) -> Frame:
 
 
 def _drnmf(graph: _Graph, model: DRNMF, magnitude: str, *state: str) -> Frame:
-    x = magnitude if model.power == 1 else graph.node("Pow", magnitude, model.power)
     W_KFN, h0, P = model.dictionaries(), model.h0()[None], model.transition()
+    heard: list[str] = []
+    if model.level is not None:
+        magnitude, after = _levelled(graph, magnitude, state[-1], model.level)
+        state, heard = state[:-1], [after]
+    x = magnitude if model.power == 1 else graph.node("Pow", magnitude, model.power)
     h = graph.node("Add", *state, h0) if state else graph.constant(h0)  # the state is h - h0: it starts at zero
     z = h = h if P is None else graph.node("Gemm", h, P)
     layers = zip(W_KFN, model.alpha(W_KFN), model.sparsity(), fista_momentum(len(W_KFN)), strict=True)
@@ -150,7 +156,17 @@ def _drnmf(graph: _Graph, model: DRNMF, magnitude: str, *state: str) -> Frame:
         before, h = h, _ista_step(graph, z, x, W, alpha, sparsity, residual=k > 0 or model.residual_first_layer)
         z = _beyond(graph, h, before, beta) if model.momentum and 0 < k < len(W_KFN) - 1 else h
     mask = _dictionary_mask(graph, h, model.reconstruction(), model.n_speech)
-    return mask, [graph.node("Sub", h, h0)] if state else []
+    return mask, [*([graph.node("Sub", h, h0)] if state else []), *heard]
+
+
+def _levelled(graph: _Graph, magnitude: str, state: str, level: float) -> tuple[str, str]:
+    """Magnitudes at a level, and the running level's next state: `drnmf.level` has the formula."""
+    loudness, peak = (graph.node("Slice", state, [i], [i + 1], [1]) for i in (0, 1))
+    power = graph.node("ReduceMean", graph.node("Mul", magnitude, magnitude), axes=(1,))
+    loudness = graph.node("Add", loudness, graph.node("Mul", graph.node("Sub", power, loudness), ATTACK))
+    peak = graph.node("Max", graph.node("Mul", peak, RELEASE), loudness)
+    gain = graph.node("Div", level, graph.node("Max", graph.node("Sqrt", peak), SILENCE))
+    return graph.node("Mul", magnitude, gain), graph.node("Concat", loudness, peak, axis=1)
 
 
 def _beyond(graph: _Graph, h: str, before: str, beta: float) -> str:

@@ -4,6 +4,7 @@ Where `steps.c` is not compiled, PyTorch does the same, slower.
 """
 
 import ctypes
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +26,7 @@ class _Network(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("K", "F", "N", "n_speech", "N_step", "F_step")),
         *((name, ctypes.c_int64) for name in ("W_layer", "A_layer", "atoms_layer", "residual_first_layer")),
         *((name, ctypes.c_void_p) for name in ("A", "W", "atoms", "rate", "threshold", "reconstruction", "h0")),
-        *((name, ctypes.c_double) for name in ("power", "floor")),
+        *((name, ctypes.c_double) for name in ("level", "power", "floor")),
     )
 
 
@@ -42,6 +43,7 @@ class Network(NamedTuple):
     n_features: int
     n_speech: int
     residual_first_layer: bool
+    level: float  # to which magnitudes are brought; 0: they are taken as they come
     power: float
     floor: float
 
@@ -55,7 +57,7 @@ class Network(NamedTuple):
         vectors = (self.rate_KN, self.threshold_KN, self.reconstruction_NF, self.h0_N)
         tensors = (self.A_KNN, self.W_KFN, self.atoms_KNF, *vectors)
         pointers = (None if tensor is None else tensor.data_ptr() for tensor in tensors)
-        return _Network(*sizes, *pointers, self.power, self.floor)
+        return _Network(*sizes, *pointers, self.level, self.power, self.floor)
 
     def takes(self, x_BTF: Tensor) -> bool:
         """Whether `activations` is for such frames: frames that do not depend on each other PyTorch does as fast."""
@@ -76,6 +78,18 @@ class Network(NamedTuple):
         return h_BTN
 
 
+@cache
+def _agrees() -> bool:
+    compiled = steps.library()
+    structs = {"network": _Network, "stream": _Stream}
+    return compiled is not None and all(steps.agrees(compiled, name, struct) for name, struct in structs.items())
+
+
+def usable(x: Tensor) -> bool:
+    """Whether compiled networks can take tensors like `x`."""
+    return steps.usable(x) and _agrees()
+
+
 def pack(
     W_KFN: Tensor,
     *,
@@ -83,6 +97,7 @@ def pack(
     sparsity_KN: Tensor,
     reconstruction_FN: Tensor,
     n_speech: int,
+    level: float,
     power: float,
     floor: float,
     h0_N: Tensor | None = None,
@@ -104,7 +119,7 @@ def pack(
         atoms = steps.panels(-W_KFN.mT, F)  # one panel: rows are multiplied by a vector as well
     reconstruction = steps.panels(reconstruction_FN.mT, F)
     tensors = W, A, atoms, rate_KN, threshold_KN, reconstruction, h0_N
-    return Network(*tensors, F, n_speech, residual_first_layer, power, floor)
+    return Network(*tensors, F, n_speech, residual_first_layer, level, power, floor)
 
 
 class _Stream(ctypes.Structure):
@@ -113,7 +128,7 @@ class _Stream(ctypes.Structure):
     _fields_ = (
         ("network", ctypes.c_void_p),
         *((name, ctypes.c_int64) for name in ("channels", "in_step", "out_step", "waits", "top", "top_end")),
-        *((name, ctypes.c_double) for name in ("strength", "silence")),
+        *((name, ctypes.c_double) for name in ("strength", "silence", "loudness", "peak")),
         *((name, ctypes.c_void_p) for name in ("window", "turns", "waiting", "tail", "h", "in", "out")),
     )
 
@@ -143,7 +158,9 @@ class Stream:
         struct, bins = network.struct(), (0, 0) if top is None else (top.start, top.stop)
         arrays = (window, turns, self._waiting, self._tail, self._h, self._in, self._out)
         sizes = (channels, _SAMPLES, _SAMPLES + HOP, 0, *bins)
-        self._stream = _Stream(ctypes.addressof(struct), *sizes, strength, silence, *(a.ctypes.data for a in arrays))
+        self._stream = _Stream(
+            ctypes.addressof(struct), *sizes, strength, silence, 0.0, 0.0, *(a.ctypes.data for a in arrays)
+        )
         self._address = ctypes.c_void_p(ctypes.addressof(self._stream))
         self._memory = network, struct, window, turns  # what the addresses above stand for must not go away
         self._feed = steps.function("feed", network.threshold_KN.dtype)
@@ -151,7 +168,7 @@ class Stream:
     def start(self, h_N: Tensor) -> None:
         """Start with a state, after a window of zeros whose frame is done."""
         self._waiting[:], self._tail[:], self._h[:] = 0, 0, h_N.numpy()
-        self._stream.waits = WINDOW - HOP
+        self._stream.waits, self._stream.loudness, self._stream.peak = WINDOW - HOP, 0.0, 0.0
 
     def feed(self, x: Samples) -> Samples:
         """The next samples (channels, n); what they complete, (rows, hops of samples)."""

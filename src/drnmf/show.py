@@ -36,7 +36,15 @@ def draw_model(model: Separator, *, name: str) -> "Figure":
 
 
 @torch.no_grad()
-def draw_file(model: Separator, path: Path | str, *, name: str, start: float = 0.0, seconds: float = 60.0) -> "Figure":
+def draw_file(
+    model: Separator,
+    path: Path | str,
+    *,
+    name: str,
+    start: float = 0.0,
+    seconds: float = 60.0,
+    titles: tuple[str, str] | None = None,
+) -> "Figure":
     """What `model` hears in a file: noisy, mask and enhanced spectrograms, and the active atoms where it has any.
 
     Args:
@@ -45,11 +53,12 @@ def draw_file(model: Separator, path: Path | str, *, name: str, start: float = 0
         name: the model's, for the title.
         start: where in the file to begin, in seconds.
         seconds: how much of it to draw, at most.
+        titles: of the noisy and of the enhanced spectrogram, instead of the names of file and model.
     """
     x, part = _part(path, start, seconds)
     magnitude, model = stft(x).abs(), copy.deepcopy(model).float()
     mask = model(magnitude[None])[0][0]
-    titles = f"Noisy: {Path(path).name}{part}", f"Enhanced by {name}"
+    titles = titles or (f"Noisy: {Path(path).name}{part}", f"Enhanced by {name}")
     W, h = dictionaries(model), activations(model, magnitude)
     if h is None:
         return plots.masking(magnitude, mask, titles=titles)

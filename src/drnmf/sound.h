@@ -1,10 +1,11 @@
 /* Frame by frame, and sound to sound; a part of `arithmetic.h`. */
 
-/* a[j] -= rate[j] (the j-th row of A, times e) for `rows` rows, 1 or 8, of a panel; e ends with zeros where they do. */
+/* a[j] -= rate[j] (the j-th row of A, times e) for 1 or 8 rows of a single panel; e ends with zeros as they do. */
 INLINE void NAME(dots)(const int rows, real *a, const real *rate, const real *A, int64_t A_step, const real *e) {
     vector sum[8] = {{0}};
     for (int64_t i = 0; i < A_step; i += LANES) {
-        UNROLL for (int r = 0; r < rows; r++) sum[r] += *(const vector *)(A + r * A_step + i) * *(const vector *)(e + i);
+        const vector part = *(const vector *)(e + i);
+        UNROLL for (int r = 0; r < rows; r++) sum[r] += *(const vector *)(A + r * A_step + i) * part;
     }
     UNROLL for (int r = 0; r < rows; r++) {
         real lane[sizeof(vector) / sizeof(real)];
@@ -15,7 +16,7 @@ INLINE void NAME(dots)(const int rows, real *a, const real *rate, const real *A,
     }
 }
 
-/* h of one frame x (F), from the state h. `room` is for N + F numbers and another panel, `active` for N + F.
+/* h of one frame x (F), from the state h. `room` is for N + F + F_step numbers, `active` for N + F.
  *
  *     Gram        a = h A_k + (x W_k - lambda_k) / alpha_k              only rows of active atoms are read of A_k
  *     factored    a = h - lambda_k / alpha_k + (x - h W_k^T) W_k / alpha_k    both times by rows of W_k^T
@@ -39,11 +40,9 @@ static TARGET void NAME(frame)(const Network *z, const real *x, real *h, real *r
             const real *atoms = (const real *)z->atoms + k * z->atoms_layer;
             memcpy(e, x, F * sizeof(real));
             if (k || z->residual_first_layer) NAME(add_active)(e, F, h, active, n_active, atoms, z->F_step, N);
-            for (int64_t i = 0; i < F; i += z->F_step, atoms += z->F_step * N) {
-                int64_t j = 0;
-                for (; j + 8 <= N; j += 8) NAME(dots)(8, a + j, rate + j, atoms + j * z->F_step, z->F_step, e + i);
-                for (; j < N; j++) NAME(dots)(1, a + j, rate + j, atoms + j * z->F_step, z->F_step, e + i);
-            }
+            int64_t j = 0;
+            for (; j + 8 <= N; j += 8) NAME(dots)(8, a + j, rate + j, atoms + j * z->F_step, z->F_step, e);
+            for (; j < N; j++) NAME(dots)(1, a + j, rate + j, atoms + j * z->F_step, z->F_step, e);
         }
         for (int64_t i = 0; i < N; i++) h[i] = a[i] <= 0 ? 0 : a[i];
     }
@@ -134,6 +133,16 @@ static TARGET void NAME(synthesise)(const real *X, const real *Xi, const real *w
     }
 }
 
+/* What brings a frame to the network's level; `level.py` has the formula. */
+static TARGET real NAME(gain)(Stream *z, const real *magnitude) {
+    double power = 0;
+    for (int i = 0; i < BINS; i++) power += magnitude[i] * magnitude[i];
+    z->loudness += ATTACK * (power / BINS - z->loudness);
+    z->peak = z->loudness > RELEASE * z->peak ? z->loudness : RELEASE * z->peak;
+    const double level = sqrt(z->peak);
+    return (real)(z->network->level / (level > SILENCE ? level : SILENCE));
+}
+
 /* One frame of all channels: what is removed from each is added to its row of `tail`. `room`: 2 C + 5 rows of BINS. */
 static TARGET void NAME(remove)(Stream *z, real *room, real *a, int32_t *active) {
     const Network *network = z->network;
@@ -148,12 +157,13 @@ static TARGET void NAME(remove)(Stream *z, real *room, real *a, int32_t *active)
         for (int i = 0; i < BINS; i++) magnitude[i] += re[i] * re[i] + im[i] * im[i];
     }
     for (int i = 0; i < BINS; i++) magnitude[i] = sqrt(magnitude[i] / C);
+    const real gain = network->level > 0 ? NAME(gain)(z, magnitude) : 1;
     if (power == 1)
-        memcpy(x, magnitude, BINS * sizeof(real));
+        for (int i = 0; i < BINS; i++) x[i] = gain * magnitude[i];
     else if (power == (real)0.5)
-        for (int i = 0; i < BINS; i++) x[i] = sqrt(magnitude[i]);
+        for (int i = 0; i < BINS; i++) x[i] = sqrt(gain * magnitude[i]);
     else
-        for (int i = 0; i < BINS; i++) x[i] = pow(magnitude[i], power);
+        for (int i = 0; i < BINS; i++) x[i] = pow(gain * magnitude[i], power);
     NAME(frame)(network, x, z->h, a, active);
     NAME(mask)(network, z->h, share, noise, active);
     for (int i = 0; i < BINS; i++) share[i] = strength * (1 - share[i]);

@@ -17,6 +17,9 @@ EXPORT void *PyInit__steps(void) { return 0; } /* the linker asks for it, but th
 #define EXPORT __attribute__((visibility("default")))
 #endif
 
+#define ATTACK 0.1 /* of the running level: as in level.py */
+#define RELEASE 0.999
+#define SILENCE 1e-4
 enum { WINDOW = 512, HOP = 128, BINS = WINDOW / 2 + 1, POINTS = WINDOW / 2 };
 
 /* Matrices that a row of numbers is multiplied by lie in panels of as many columns as their N_step or F_step says, one
@@ -26,7 +29,7 @@ enum { WINDOW = 512, HOP = 128, BINS = WINDOW / 2 + 1, POINTS = WINDOW / 2 };
  * B sequences of T frames on their way through K layers in the Gram form: */
 typedef struct {
     int64_t K, T, B, F, N, N_step, W_layer, A_layer;
-    int64_t x_sequence, x_frame;         /* from a sequence of x to the next, and from a frame; F numbers are together */
+    int64_t x_sequence, x_frame;         /* from a sequence of x to the next, and a frame; F numbers are together */
     int64_t h_sequence, h_frame, h_atom; /* likewise of h, or of dL/dh */
     const void *x;                       /* (B, T, F) */
     const void *W;                       /* (K, F, N), W_k / alpha_k */
@@ -41,11 +44,12 @@ typedef struct {
     int64_t residual_first_layer; /* 0: layer 1 leaves -W^T W h out */
     const void *A;                /* (K, N, N) as above, or NULL: the factored form */
     const void *W;                /* (K, F, N) as above, in the Gram form */
-    const void *atoms;            /* (K, N, F), -W_k^T, in the factored form */
+    const void *atoms;            /* (K, N, F), -W_k^T, in the factored form; a single panel */
     const void *rate;             /* (K, N), 1 / alpha_k */
     const void *threshold;        /* (K, N) as above */
     const void *reconstruction;   /* (N, F), the mask's dictionary, transposed */
     const void *h0;               /* (N), where every frame starts, or NULL: where the last one ended */
+    double level;                 /* to which magnitudes are brought, or 0: they are taken as they come */
     double power, floor;          /* of magnitudes; of the mask's denominator */
 } Network;
 
@@ -55,6 +59,7 @@ typedef struct {
     const Network *network;
     int64_t channels, in_step, out_step, waits, top, top_end;
     double strength, silence;
+    double loudness, peak; /* of the running level: see level.py */
     const void *window; /* (WINDOW) */
     const void *turns;  /* (2, WINDOW), cosines and sines of 2 pi j / WINDOW */
     void *waiting;      /* (channels, WINDOW), of which `waits` samples are filled */
@@ -88,6 +93,11 @@ typedef struct {
 #define STRIP 13
 #define TILE 2
 #include "arithmetic.h"
+
+/* How large the structures above are: a caller who knows them otherwise belongs to another version of this file. */
+EXPORT int size_of_scan(void) { return sizeof(Scan); }
+EXPORT int size_of_network(void) { return sizeof(Network); }
+EXPORT int size_of_stream(void) { return sizeof(Stream); }
 
 #define FUNCTIONS(real, type)                                                                                     \
     EXPORT int forward_##type(const Scan *scan, real *h) { return BEST(forward_##type)(scan, h); }                \

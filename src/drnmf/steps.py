@@ -6,6 +6,7 @@ are part of it: between them, the threads of PyTorch would go on turning for a w
 
 import ctypes
 import itertools
+import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
@@ -14,6 +15,8 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+log = logging.getLogger("drnmf")
 
 _TYPES = {torch.float32: "f32", torch.float64: "f64"}
 _PLAIN = (Tensor, torch.nn.Parameter)  # not the stand-ins that tracing makes: they have no memory
@@ -30,9 +33,18 @@ def library() -> ctypes.CDLL | None:
     if found is None or found.origin is None:
         return None
     try:
-        return ctypes.CDLL(found.origin)
+        compiled = ctypes.CDLL(found.origin)
     except OSError:  # compiled for another machine
         return None
+    return compiled if agrees(compiled, "scan", _Scan) else None
+
+
+def agrees(compiled: ctypes.CDLL, name: str, struct: type[ctypes.Structure]) -> bool:
+    """Whether the library has the same structure: not if the package changed and was not installed anew."""
+    same = hasattr(compiled, f"size_of_{name}") and compiled[f"size_of_{name}"]() == ctypes.sizeof(struct)
+    if not same:
+        log.warning("the compiled part of drnmf is another version and is not used; install the package again")
+    return same
 
 
 def usable(x: Tensor) -> bool:

@@ -38,6 +38,7 @@ from drnmf.data.folders import Pool, hold_out, read_pairs
 from drnmf.data.manifests import read_manifest
 from drnmf.data.mixing import Item
 from drnmf.errors import DivergedError, InputError
+from drnmf.level import running_level
 from drnmf.losses import LOSSES
 from drnmf.models import DRNMF, DeepNMF, ISTAMask, LSTMMask, SistaRNN, SparseNMFMask
 from drnmf.models.deep_nmf import stack_context
@@ -114,8 +115,10 @@ def initial_model(settings: ModelSettings, W: Tensor | None, seed: int) -> Separ
 
 
 def dictionary_features(magnitude: Tensor, settings: ModelSettings) -> Tensor:
-    """Magnitudes (B, T, F) as the model's dictionary sees them: to its power, with its context."""
+    """Magnitudes (B, T, F) as the model's dictionary sees them: at its level, to its power, with its context."""
     context = settings.options.get("context", 1)
+    if (level := settings.options.get("level")) is not None:
+        magnitude = magnitude * (level / running_level(magnitude)[0])
     magnitude = magnitude ** settings.options.get("power", 1.0)
     return stack_context(torch.nn.functional.pad(magnitude, (0, 0, context - 1, 0)), context)
 

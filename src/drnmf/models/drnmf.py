@@ -7,10 +7,11 @@ from typing import Literal, NamedTuple, Self
 import torch
 from torch import Tensor, nn
 
-from drnmf import network, steps
+from drnmf import network
 from drnmf.errors import InputError
 from drnmf.gram import gram_scan
 from drnmf.ista import check_alpha, lipschitz
+from drnmf.level import running_level
 from drnmf.nmf import check_dictionary, unit_norm
 from drnmf.scan import scan
 from drnmf.separator import MASK_FLOOR, Separator, State, dictionary_mask, split_sources
@@ -50,7 +51,9 @@ class DRNMF(Separator):
         first_layer: "paper", or "original": the authors' code leaves -W^T W h / alpha out of layer 1.
         reconstruction: "shared": the mask is made with the last layer's dictionary (the paper); "separate": with a
             further nonnegative dictionary, not normalised, trained on its own (the authors' code).
-        power: exponent applied to magnitudes first; the dictionary must come from data treated alike.
+        level: magnitudes are first brought to this level by a running measure of it (`drnmf.level`), so that the mask
+            does not depend on how loud a recording is; None: taken as they are. The state then tells the level too.
+        power: exponent applied to magnitudes next; the dictionary must come from data treated alike.
         warm_start: False starts every frame from h0: no recurrence.
         tied: one dictionary for all layers; alpha and lambda stay theirs.
         transition: a frame starts from h P, not h, where P (N, N) is trained, nonnegative and never enlarges distances;
@@ -78,6 +81,7 @@ class DRNMF(Separator):
         alpha_range: Literal["free", "stable"] = "free",
         first_layer: Literal["paper", "original"] = "paper",
         reconstruction: Literal["shared", "separate"] = "shared",
+        level: float | None = None,
         power: float = 1.0,
         warm_start: bool = True,
         tied: bool = False,
@@ -99,6 +103,7 @@ class DRNMF(Separator):
             alpha_range=alpha_range,
             first_layer=first_layer,
             reconstruction=reconstruction,
+            level=level,
             power=power,
             warm_start=warm_start,
             tied=tied,
@@ -108,7 +113,8 @@ class DRNMF(Separator):
         )
         _check_options(self.config)
         self.n_speech, self.power, self.warm_start, self.epsilon = n_speech, power, warm_start, epsilon
-        self.state_shapes = ((n_atoms,),)
+        self.level = level
+        self.state_shapes = ((n_atoms,),) if level is None else ((n_atoms,), (2,))
         self.stable = alpha_range == "stable"
         self.residual_first_layer = first_layer == "paper"
         self.tied, self.momentum = tied, momentum
@@ -178,7 +184,7 @@ class DRNMF(Separator):
             self.log_transition.copy_(log(torch.eye(N) + _LEAK / N))  # an exact zero's logarithm would hardly move
 
     def separate(self, magnitude: Tensor, state: State | None = None) -> tuple[Tensor, State]:
-        """Mask (B, T, F) for magnitudes (B, T, F); the state is the last frame's h (B, N)."""
+        """Mask (B, T, F) for magnitudes (B, T, F); the state is h (B, N) of the last frame, and its level."""
         weights = self.weights()
         h_BTN, state = self._activations(magnitude, state, weights)
         return dictionary_mask(h_BTN, weights.reconstruction_FN, self.n_speech), state
@@ -190,12 +196,16 @@ class DRNMF(Separator):
     def _activations(self, magnitude: Tensor, state: State | None, weights: Weights) -> tuple[Tensor, State]:
         start_BN = weights.h0_N.expand(len(magnitude), -1)
         h0_BN = start_BN if state is None else state[0]
+        heard: State = ()
+        if self.level is not None:
+            levels_BT1, heard_B2 = running_level(magnitude, None if state is None else state[1])
+            magnitude, heard = magnitude * (self.level / levels_BT1), (heard_B2,)
         x_BTF = magnitude if self.power == 1 else magnitude**self.power
         if self.network is not None and self.network.takes(x_BTF):
             h_BTN = self.network.activations(x_BTF, h0_BN)
         else:
             h_BTN = self._scan(x_BTF, h0_BN if self.warm_start else start_BN, weights)
-        return h_BTN, (h_BTN[:, -1] if h_BTN.shape[1] else h0_BN,)
+        return h_BTN, (h_BTN[:, -1] if h_BTN.shape[1] else h0_BN, *heard)
 
     def _scan(self, x_BTF: Tensor, h0_BN: Tensor, weights: Weights) -> Tensor:
         run: Callable[..., Tensor] = scan
@@ -220,7 +230,7 @@ class DRNMF(Separator):
 
     def _packed(self, weights: Weights) -> network.Network | None:
         """The weights for C, where it can be used."""
-        if self.momentum or not steps.usable(weights.W_KFN):
+        if self.momentum or not network.usable(weights.W_KFN):
             return None
         return network.pack(
             weights.W_KFN,
@@ -231,6 +241,7 @@ class DRNMF(Separator):
             h0_N=None if self.warm_start else weights.h0_N,
             residual_first_layer=self.residual_first_layer,
             n_speech=self.n_speech,
+            level=self.level or 0.0,
             power=self.power,
             floor=MASK_FLOOR,
         )
@@ -316,6 +327,8 @@ def _check_options(config: dict[str, object]) -> None:
             raise InputError(f"{name} must be at least 1, got {config[name]}")
     if config["transition"] and not config["warm_start"]:
         raise InputError("transition leads from frame to frame: it needs warm_start")
+    if config["level"] is not None and not config["level"] > 0:  # type: ignore[operator]
+        raise InputError(f"level must be positive, got {config['level']}")
     if not config["power"] > 0:  # type: ignore[operator]
         raise InputError(f"power must be positive, got {config['power']}")
     if not config["sparsity"] >= 0:  # type: ignore[operator]

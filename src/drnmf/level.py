@@ -1,0 +1,48 @@
+"""The running level of sound, by which a network can be made to hear every recording equally loud.
+
+A network with thresholds depends on the level of its input. Divided by a running level, a frame x_t does not:
+
+    s_t = s_{t-1} + (mean of x_t^2 - s_{t-1}) / 10          the power, over about 80 ms
+    p_t = max(0.999 p_{t-1}, s_t)                           its peak, half forgotten after 5.5 s
+    level_t = sqrt(p_t), at least SILENCE
+
+It knows the past only, rises at once and falls slowly, so that a pause does not make the next word too loud. Both start
+from 0. Names of tensors end in their shape: B sequences, T frames, F bins.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+ATTACK, RELEASE = 0.1, 0.999
+SILENCE = 1e-4  # the spectrum of 16-bit rounding noise: what is softer is silence
+_BLOCK = 256  # frames; of so many, all powers come from one product
+
+
+def running_level(magnitude_BTF: Tensor, state_B2: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Levels (B, T, 1), and the state (s, p) after the last frame; without a state, sound starts here."""
+    state_B2 = magnitude_BTF.new_zeros(len(magnitude_BTF), 2) if state_B2 is None else state_B2
+    levels = [magnitude_BTF[:, :0, 0]]
+    for start in range(0, magnitude_BTF.shape[1], _BLOCK):
+        block_BTF = magnitude_BTF[:, start : start + _BLOCK]
+        power_BT = _smoothed(block_BTF.square().mean(2), state_B2[:, :1])
+        peak_BT = _peak(power_BT, state_B2[:, 1:])
+        state_B2 = torch.stack([power_BT[:, -1], peak_BT[:, -1]], 1)
+        levels.append(peak_BT.clamp_min(SILENCE**2).sqrt())
+    return torch.cat(levels, 1)[..., None], state_B2
+
+
+def _smoothed(power_BT: Tensor, before_B1: Tensor) -> Tensor:
+    """s_t = sum over i <= t of (1 - ATTACK)^(t - i) ATTACK power_i, and what is left of the value before."""
+    t = torch.arange(power_BT.shape[1], device=power_BT.device)
+    age_TT = t - t[:, None]
+    weight_TT = torch.where(age_TT >= 0, ATTACK * (1 - ATTACK) ** age_TT.clamp_min(0).to(power_BT), 0)
+    return power_BT @ weight_TT + before_B1 * (1 - ATTACK) ** (t + 1).to(power_BT)
+
+
+def _peak(power_BT: Tensor, before_B1: Tensor) -> Tensor:
+    """p_t = max over i <= t of RELEASE^(t - i) power_i: a running maximum once the decay is divided out."""
+    decay_T = torch.exp(math.log(RELEASE) * torch.arange(power_BT.shape[1] + 1, device=power_BT.device).to(power_BT))
+    peak: Tensor = torch.cat([before_B1, power_BT], 1).div(decay_T).cummax(1).values.mul(decay_T)
+    return peak[:, 1:]
