@@ -18,7 +18,7 @@ bench: $(READY)  ## Speed and memory of everything, as one table
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf .venv demo build dist
+	rm -rf .venv demo build dist src/drnmf/*.so
 
 $(READY): pyproject.toml setup.py constraints.txt $(wildcard src/drnmf/*.[ch])
 	$(PYTHON) -m venv .venv

@@ -99,7 +99,7 @@ def numpy_network(model: DRNMF, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("n_layers", [1, 2, 5])
 @pytest.mark.parametrize("alpha", [None, 20.0])
-@pytest.mark.parametrize("alpha_range", ["free", "stable"])
+@pytest.mark.parametrize("alpha_range", ["free", "stable", "weighted"])
 def test_before_training_it_is_warm_start_ista(n_layers, alpha, alpha_range):
     x, W = sequences(), dictionary()
     h0 = torch.rand(N, generator=seeded(), dtype=W.dtype)
@@ -136,6 +136,7 @@ def test_the_papers_parameter_counts(n_layers, n_atoms, count):
         ({"alpha_range": "stable", "first_layer": "original", "power": 0.5, "warm_start": False, "momentum": True}, 0),
         ({"tied": True}, -257 * N),
         ({"transition": True}, N * N),
+        ({"alpha_range": "weighted"}, 2 * N),
     ],
 )
 def test_what_the_options_add_to_the_parameters(options, more):
@@ -233,6 +234,34 @@ def test_no_weights_take_a_stable_alpha_out_of_the_stable_region(per, size, shif
     assert expansion(model, x, seed) <= 1 + 1e-5
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    size=st.sampled_from([0.1, 1.0, 10.0, 100.0]),
+    weight=st.sampled_from([0.1, 3.0, 100.0]),
+    shift=st.floats(-1000, 10),
+    dtype=st.sampled_from([torch.float32, torch.float64]),
+    seed=st.integers(0, 2**16),
+)
+def test_no_weights_take_a_weighted_alpha_out_of_the_stable_region(size, weight, shift, dtype, seed):
+    model = DRNMF(n_layers=1, n_features=7, n_atoms=6, alpha_per="atom", alpha_range="weighted", generator=seeded())
+    with torch.no_grad():
+        model.to(dtype).log_W += size * torch.randn(model.log_W.shape, generator=seeded(seed), dtype=dtype)
+        model.log_weight += weight * torch.randn(model.log_weight.shape, generator=seeded(seed + 1), dtype=dtype)
+        model.log_alpha += shift
+    x = torch.rand(2, 1, 7, generator=seeded(seed), dtype=dtype)
+    assert expansion(model, x, seed) <= 1 + 1e-4
+
+
+def test_weighted_steps_of_some_atoms_can_be_longer_than_one_step_for_all():
+    W = dictionary()
+    model = DRNMF.from_dictionary(W, 1, alpha_per="atom", alpha_range="weighted")
+    with torch.no_grad():
+        model.log_alpha.fill_(-10)
+        model.log_weight[:, 6:] -= 10
+    speech, noise = model.alpha()[0, :6], model.alpha()[0, 6:]
+    assert speech.max() < 0.9 * lipschitz(W) / 2 < noise.min()
+
+
 def test_a_free_alpha_can_leave_the_stable_region_and_a_stable_one_cannot():
     x, W = noisy()[60:61], dictionary()
     optimum = fista(x, W, n_iter=3000)
@@ -281,7 +310,7 @@ def test_the_dictionary_is_scaled_to_unit_norm():
         ({"sparsity": -0.1}, "sparsity must not be negative, got -0.1"),
         ({"alpha_per": "frame"}, "alpha_per must be one of layer, atom, got 'frame'"),
         ({"sparsity_per": "frame"}, "sparsity_per must be one of layer, atom"),
-        ({"alpha_range": "any"}, "alpha_range must be one of free, stable"),
+        ({"alpha_range": "any"}, "alpha_range must be one of free, stable, weighted"),
         ({"first_layer": "last"}, "first_layer must be one of paper, original"),
         ({"reconstruction": "none"}, "reconstruction must be one of shared, separate"),
     ],

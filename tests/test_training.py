@@ -108,6 +108,25 @@ def test_killed_and_continued_is_the_same_as_unbroken(clips, tmp_path):
     assert all(torch.equal(killed[name], unbroken[name]) for name in unbroken)
 
 
+def test_going_on_from_a_trained_model(clips, tmp_path):
+    recipe = Recipe(
+        data=replace(clips, fresh=True, varied=True),
+        model=ModelSettings(start="default"),
+        training=TrainingSettings(learning_rate=2e-3, max_epochs=2, gradient_clip=1.0, accelerator="cpu"),
+    )
+    train(recipe, tmp_path / "mine")
+    before, after = load_model("default"), load_model(tmp_path / "mine")
+    assert after.config == before.config
+    assert not (tmp_path / "mine" / "dictionaries.safetensors").exists()
+    rows = list(csv.DictReader((tmp_path / "mine" / "history.csv").open()))
+    assert float(rows[-1]["validation_loss"]) < float(rows[0]["validation_loss"])
+    assert not torch.equal(after.log_W, before.log_W)
+    with pytest.raises(InputError, match="leave others out"):
+        ModelSettings(start="default", options={"n_layers": 2})
+    with pytest.raises(InputError, match="nobody"):
+        train(replace(recipe, model=ModelSettings(start="nobody")), tmp_path / "other")
+
+
 def test_a_falling_rate_ends_near_zero(clips, tmp_path):
     train(small_recipe(clips, max_epochs=4, schedule="cosine"), tmp_path)
     rate = small_recipe(clips).training.learning_rate

@@ -105,6 +105,7 @@ def train(
     speech: Annotated[Path | None, typer.Option(help="Folder of clean speech, instead of a recipe.")] = None,
     noise: Annotated[Path | None, typer.Option(help="Folder of noise recordings.")] = None,
     rooms: Annotated[Path | None, typer.Option(help="Folder of room responses.")] = None,
+    start: Annotated[str | None, typer.Option("--from", help="Model to go on from, with --speech and --noise.")] = None,
     devices: Annotated[int | None, typer.Option(help="Number of GPUs or processes, instead of the recipe's.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Most epochs, instead of the recipe's.")] = None,
 ) -> None:
@@ -114,12 +115,12 @@ def train(
     from drnmf.recipe import Recipe, folders_recipe
     from drnmf.training import train as run
 
-    if recipe is not None and (speech or noise or rooms):
-        raise InputError("give either a recipe or --speech and --noise, not both")
+    if recipe is not None and (speech or noise or rooms or start):
+        raise InputError("give either a recipe or --speech and --noise, not both; in a recipe, --from is [model] start")
     if recipe is not None:
         settings = Recipe.read(recipe)
     elif speech and noise:
-        settings = folders_recipe(speech, noise, rooms)
+        settings = folders_recipe(speech, noise, rooms, start)
     else:
         raise InputError("give a recipe, or --speech and --noise; see drnmf train --help")
     changes = {"devices": devices, "max_epochs": epochs}

@@ -104,6 +104,12 @@ class ModelSettings:
 
     kind: str = "DRNMF"
     options: dict[str, Any] = field(default_factory=dict)
+    start: str | None = None
+    """A trained model, its folder or a bundled one's name, to go on from; it has its own kind and options."""
+
+    def __post_init__(self) -> None:
+        if self.start and (self.options or self.kind != ModelSettings.kind):
+            raise InputError("[model] start names a model that has its own kind and options: leave others out")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,8 +160,11 @@ class Recipe:
         except InputError as error:
             raise InputError(f"{name}: {error}") from None
         model = dict(tables.get("model", {}))
-        kind = model.pop("kind", ModelSettings.kind)
-        return cls(model=ModelSettings(kind=kind, options=model), **parts)
+        kind, start = model.pop("kind", ModelSettings.kind), model.pop("start", None)
+        try:
+            return cls(model=ModelSettings(kind=kind, options=model, start=start), **parts)
+        except InputError as error:
+            raise InputError(f"{name}: {error}") from None
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
@@ -174,7 +183,7 @@ class Recipe:
 
     def to_toml(self) -> str:
         """The recipe as a TOML file with every setting, None left out."""
-        model = {"kind": self.model.kind, **self.model.options}
+        model = {"start": self.model.start} if self.model.start else {"kind": self.model.kind, **self.model.options}
         tables = {
             "data": asdict(self.data),
             "dictionary": asdict(self.dictionary),
@@ -190,10 +199,19 @@ class Recipe:
         return "\n".join(lines)
 
 
-def folders_recipe(speech: Path, noise: Path, rooms: Path | None = None) -> Recipe:
-    """For a person with two folders: DR-NMF with fresh mixtures every epoch, and a step size that cannot diverge."""
+def folders_recipe(speech: Path, noise: Path, rooms: Path | None = None, start: str | None = None) -> Recipe:
+    """For a person with two folders: DR-NMF with fresh mixtures every epoch, and a step size that cannot diverge.
+
+    With `start`, that model goes on learning from these recordings, in smaller steps.
+    """
     folders = {"speech": speech, "noise": noise, "rooms": rooms}
     data = {key: str(path.resolve()) for key, path in folders.items() if path is not None}
+    if start is not None:
+        return Recipe(
+            data=DataSettings(**data, fresh=True, varied=True),  # type: ignore[arg-type]
+            model=ModelSettings(start=start),
+            training=TrainingSettings(loss="snr", learning_rate=2e-3, gradient_clip=1.0),
+        )
     return Recipe(
         data=DataSettings(**data, fresh=True),  # type: ignore[arg-type]
         model=ModelSettings(options={"n_layers": 5, "alpha_range": "stable"}),

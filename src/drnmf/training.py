@@ -31,7 +31,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
 from drnmf.backpropagation import Backpropagation, ProgressBar, Record
-from drnmf.checkpoint import save_model, write_atomically
+from drnmf.checkpoint import load_model, save_model, write_atomically
 from drnmf.data.batches import Batch, Batches, Dataset
 from drnmf.data.chime2 import read_chime2
 from drnmf.data.folders import Pool, hold_out, read_pairs
@@ -76,7 +76,8 @@ def train(
         return
     training, validation = _datasets(recipe, progress)
     path = dictionaries or folder / DICTIONARIES
-    W = None if recipe.model.kind == "LSTMMask" else _dictionaries(recipe, path, training, progress)
+    needs_dictionary = recipe.model.kind != "LSTMMask" and not recipe.model.start
+    W = _dictionaries(recipe, path, training, progress) if needs_dictionary else None
     model = initial_model(recipe.model, W, recipe.training.seed)
     if recipe.model.kind in _UNTRAINED:
         save_model(model, folder)
@@ -93,7 +94,15 @@ def train(
 
 
 def initial_model(settings: ModelSettings, W: Tensor | None, seed: int) -> Separator:
-    """Step 3: the model before backpropagation, from the dictionary W (F, N) where its kind starts from one."""
+    """Step 3: the model before backpropagation, from the dictionary W (F, N) where its kind starts from one.
+
+    With `start`, it is that model as it was trained before.
+    """
+    if settings.start:
+        model = load_model(settings.start).float()
+        if not any(p.requires_grad for p in model.parameters()):
+            raise InputError(f"[model] start = {settings.start!r}: a {type(model).__name__} has nothing to train")
+        return model.train()
     options = dict(settings.options)
     try:
         if settings.kind == "LSTMMask":
@@ -125,6 +134,9 @@ def dictionary_features(magnitude: Tensor, settings: ModelSettings) -> Tensor:
 
 def _check_model(settings: ModelSettings) -> None:
     """Find a wrong option now, not after an hour of sparse NMF."""
+    if settings.start:
+        initial_model(settings, None, 0)
+        return
     if settings.kind not in KINDS:
         raise InputError(f"[model] kind must be one of {', '.join(KINDS)}, got {settings.kind!r}")
     with warnings.catch_warnings():

@@ -17,6 +17,7 @@ from drnmf.scan import scan
 from drnmf.separator import MASK_FLOOR, Separator, State, dictionary_mask, split_sources
 
 Per = Literal["layer", "atom"]
+_LEAST_LOG_WEIGHT = -15.0  # of an atom against that with the most: steps a million times shorter
 _LEAK = 0.01  # share of an atom that the untrained transition hands on to the others
 
 
@@ -46,8 +47,10 @@ class DRNMF(Separator):
         train_sparsity: whether lambda is a trained parameter.
         sparsity_per: one lambda per "layer" or per "atom" of each layer.
         alpha_per: one inverse step size per "layer" or per "atom" of each layer.
-        alpha_range: "free" (the paper), or "stable": alpha_k = ||W_k||^2 (1/2 + exp(a_k)) cannot leave the region
-            where the layer does not expand distances.
+        alpha_range: "free" (the paper), or one that cannot leave the region where the layer does not expand distances.
+            "stable": alpha_k = ||W_k||^2 (1/2 + exp(a_k)). "weighted": alpha_kn = (W_k^T W_k v_k)_n / v_kn (1/2 +
+            exp(a_kn)) with trained weights v > 0, so that the steps of some atoms can be longer if those of others are
+            shorter. It starts as "stable" does, with the eigenvector as v, for which the quotient is ||W_k||^2.
         first_layer: "paper", or "original": the authors' code leaves -W^T W h / alpha out of layer 1.
         reconstruction: "shared": the mask is made with the last layer's dictionary (the paper); "separate": with a
             further nonnegative dictionary, not normalised, trained on its own (the authors' code).
@@ -78,7 +81,7 @@ class DRNMF(Separator):
         train_sparsity: bool = False,
         sparsity_per: Per = "layer",
         alpha_per: Per = "layer",
-        alpha_range: Literal["free", "stable"] = "free",
+        alpha_range: Literal["free", "stable", "weighted"] = "free",
         first_layer: Literal["paper", "original"] = "paper",
         reconstruction: Literal["shared", "separate"] = "shared",
         level: float | None = None,
@@ -115,7 +118,7 @@ class DRNMF(Separator):
         self.n_speech, self.power, self.warm_start, self.epsilon = n_speech, power, warm_start, epsilon
         self.level = level
         self.state_shapes = ((n_atoms,),) if level is None else ((n_atoms,), (2,))
-        self.stable = alpha_range == "stable"
+        self.alpha_range = alpha_range
         self.residual_first_layer = first_layer == "paper"
         self.tied, self.momentum = tied, momentum
 
@@ -124,6 +127,8 @@ class DRNMF(Separator):
 
         self.log_W = nn.Parameter(torch.empty(1 if tied else n_layers, n_features, n_atoms))
         self.log_alpha = nn.Parameter(per(alpha_per))
+        if alpha_range == "weighted":
+            self.log_weight = nn.Parameter(torch.empty(n_layers, n_atoms))
         self.log_h0 = nn.Parameter(torch.empty(n_atoms))
         if train_sparsity:
             self.log_sparsity = nn.Parameter(per(sparsity_per))
@@ -170,11 +175,15 @@ class DRNMF(Separator):
             return torch.log(self.epsilon + torch.as_tensor(value, dtype=torch.float64)).to(self.log_W)
 
         self.log_W.copy_(log(W))
-        if self.stable:
-            L = float(largest_eigenvalue(W))  # as in `alpha`, which this makes come out right
+        if self.alpha_range == "free":
+            self.log_alpha.copy_(log(alpha))
+        else:
+            L = float(largest_eigenvalue(W)) if self.alpha_range == "stable" else L  # as `alpha` computes it
             if not alpha > L / 2:
                 raise InputError(f"a stable alpha lies above ||W||^2 / 2 = {L / 2:.4g}, got {alpha:.4g}")
-        self.log_alpha.copy_(log(alpha / L - 0.5 if self.stable else alpha))
+            self.log_alpha.copy_(log(alpha / L - 0.5))
+        if self.alpha_range == "weighted":
+            self.log_weight.copy_(torch.log(_eigenvector(W)))
         self.log_h0.copy_(log(torch.zeros_like(self.log_h0) if h0 is None else h0))
         self.log_sparsity.copy_(log(self.config["sparsity"]))
         if self.config["reconstruction"] == "separate":
@@ -262,10 +271,17 @@ class DRNMF(Separator):
 
     def alpha(self, W_KFN: Tensor | None = None) -> Tensor:
         """Inverse step sizes (K, 1) or (K, N)."""
-        if not self.stable:
+        if self.alpha_range == "free":
             return torch.exp(self.log_alpha)
         W_KFN = self.dictionaries() if W_KFN is None else W_KFN
-        return largest_eigenvalue(W_KFN)[:, None] * (0.5 + torch.exp(self.log_alpha))
+        if self.alpha_range == "stable":
+            return largest_eigenvalue(W_KFN)[:, None] * (0.5 + torch.exp(self.log_alpha))
+        # G = W^T W has no negative entries, so that the spectral radius of G / alpha is at most the largest of
+        # (G v)_n / (v_n alpha_n), which is below 2. Only the ratios of v count: the largest is taken out.
+        log_v_KN = self.log_weight - self.log_weight.detach().amax(1, keepdim=True)
+        v_KN1 = torch.exp(log_v_KN.clamp_min(_LEAST_LOG_WEIGHT))[..., None]
+        bound_KN: Tensor = (W_KFN.mT @ (W_KFN @ v_KN1) / v_KN1)[..., 0]
+        return bound_KN * (0.5 + torch.exp(self.log_alpha))
 
     def sparsity(self) -> Tensor:
         """Lambda, (K, 1) or (K, N)."""
@@ -293,6 +309,12 @@ class DRNMF(Separator):
         return W_KFN[-1] if self.config["reconstruction"] == "shared" else torch.exp(self.log_reconstruction)
 
 
+def _eigenvector(W: Tensor) -> Tensor:
+    """The eigenvector (N,) of W^T W that belongs to the largest eigenvalue; all its entries are positive."""
+    v: Tensor = torch.linalg.eigh((W.mT @ W).double())[1][:, -1].abs()
+    return v.clamp_min(1e-6 * float(v.max()))
+
+
 def largest_eigenvalue(W_KFN: Tensor, n_iter: int = 10) -> Tensor:
     """||W_k||_2^2 (K,) of nonnegative dictionaries by power iterations from the ones vector, never too small.
 
@@ -315,7 +337,7 @@ def _check_options(config: dict[str, object]) -> None:
     allowed = {
         "sparsity_per": ("layer", "atom"),
         "alpha_per": ("layer", "atom"),
-        "alpha_range": ("free", "stable"),
+        "alpha_range": ("free", "stable", "weighted"),
         "first_layer": ("paper", "original"),
         "reconstruction": ("shared", "separate"),
     }
