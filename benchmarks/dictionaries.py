@@ -6,16 +6,15 @@ import sys
 import torch
 from torch import Tensor
 
-from benchmarks.measure import Row, best_seconds, in_fresh_process, peak_memory_mb
+from benchmarks.measure import Row, best_seconds, in_fresh_process, peak_memory_mb, training_sound
 from drnmf import sparse_nmf, stft
-from drnmf.demo import recording
 
 CASES = {f"N={rank} beta={beta}": (rank, float(beta)) for rank in (200, 2000) for beta in (2, 1)}
 
 
 def training_frames(count: int = 3000) -> Tensor:
     """Magnitudes (F, count) of speech and noise, one after the other."""
-    sound = torch.cat([recording("train_speech"), recording("train_noise")])
+    sound = torch.cat([training_sound("speech"), training_sound("noise")])
     return stft(sound).abs().mT[:, :count].contiguous()
 
 

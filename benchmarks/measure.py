@@ -12,10 +12,23 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # imported in functions: some measure memory from a bare interpreter on
+    from torch import Tensor
 
 Row = dict[str, Any]
 """One line of the table: `part`, `case`, and what was measured, in the units its key names."""
+
+
+def training_sound(kind: str) -> "Tensor":
+    """All "speech" or "noise" among the tests' recordings, one after the other, (samples,)."""
+    import torch
+
+    from drnmf import audio
+
+    folder = Path(__file__).parents[1] / "tests" / "audio" / kind
+    return torch.cat([audio.read(path)[0][0] for path in sorted(folder.iterdir())])
 
 
 def best_seconds(function: Callable[[], object], *, repeats: int) -> float:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.measure import Row, best_seconds, in_fresh_process, peak_memory_mb
+from benchmarks.measure import Row, best_seconds, in_fresh_process, peak_memory_mb, training_sound
 from drnmf import DRNMF, DeepNMF, ISTAMask, LSTMMask, Separator, SistaRNN, SparseNMFMask, istft, load_model, stft
 from drnmf.demo import recording
 from drnmf.models.deep_nmf import stack_context
@@ -50,11 +50,11 @@ def cases() -> dict[str, Case]:
 
 
 def dictionary(N: int, n_frames: int) -> Tensor:
-    """Half speech, half noise: random frames of the bundled training sound, or runs of several, oldest on top."""
+    """Half speech, half noise: random frames of the tests' recordings, or runs of several, oldest on top."""
     generator = torch.Generator().manual_seed(1)
     halves = []
-    for name in ("train_speech", "train_noise"):
-        runs = stack_context(stft(recording(name)).abs(), n_frames)
+    for kind in ("speech", "noise"):
+        runs = stack_context(stft(training_sound(kind)).abs(), n_frames)
         runs = runs[runs.norm(dim=1) > 1e-3]
         halves.append(runs[torch.randint(len(runs), (N // 2,), generator=generator)].mT)
     return unit_norm(torch.cat(halves, 1))
