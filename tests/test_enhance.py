@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 import drnmf
-from drnmf import InputError, Streamer, audio, enhance
+from drnmf import InputError, Streamer, audio, demo, enhance
 from drnmf.enhance import _parts, enhance_file
 from drnmf.pipe import ENCODINGS, PipeReader, PipeWriter
 from drnmf.streaming import OVERLAP
@@ -497,3 +497,9 @@ def test_a_folder_that_cannot_be_written(tree, tmp_path):
     result = enhance_tree(plan([tree], tmp_path / "out"), MODEL)
     assert len(result.failures) == 5
     assert all("cannot be written" in failure for failure in result.failures)
+
+
+@pytest.mark.parametrize("gain", [0.01, 0.1, 3.0])
+def test_the_bundled_model_does_not_depend_on_the_level(gain):
+    sound = demo.recording("noisy")
+    torch.testing.assert_close(enhance(gain * sound, 16000) / gain, enhance(sound, 16000), rtol=0, atol=1e-4)

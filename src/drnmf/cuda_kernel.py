@@ -1,6 +1,7 @@
 """CUDA kernels from source, by PyTorch's own run-time compiler: nothing but PyTorch for CUDA has to be installed."""
 
 import ctypes
+import logging
 import sys
 from functools import cache
 from pathlib import Path
@@ -8,14 +9,27 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+log = logging.getLogger("drnmf")
+
 SHARED = 227 * 1024  # bytes of shared memory that a block can have on the GPUs these kernels are for
 
 
 def available(device: torch.device) -> bool:
     """Whether kernels can be compiled for this device, and it has the shared memory and clusters of Hopper."""
-    if device.type != "cuda" or torch.version.hip or not hasattr(torch.cuda, "_compile_kernel"):
+    return device.type == "cuda" and not torch.version.hip and _compiles(device)
+
+
+@cache
+def _compiles(device: torch.device) -> bool:
+    if torch.cuda.get_device_capability(device) < (9, 0):
         return False
-    return torch.cuda.get_device_capability(device) >= (9, 0)
+    try:
+        with torch.cuda.device(device):
+            torch.cuda._compile_kernel('extern "C" __global__ void steps() {}', "steps")
+    except (AttributeError, OSError, RuntimeError) as error:  # an older PyTorch, or one without its compiler
+        log.warning("the fastest GPU kernels cannot be compiled here (%s); others do the same, slower", error)
+        return False
+    return True
 
 
 class Kernel:
