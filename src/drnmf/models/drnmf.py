@@ -94,26 +94,9 @@ class DRNMF(Separator):
         generator: torch.Generator | None = None,
     ) -> None:
         n_speech = split_sources(n_atoms, n_speech)
-        super().__init__(
-            n_features,
-            n_layers=n_layers,
-            n_atoms=n_atoms,
-            n_speech=n_speech,
-            sparsity=sparsity,
-            train_sparsity=train_sparsity,
-            sparsity_per=sparsity_per,
-            alpha_per=alpha_per,
-            alpha_range=alpha_range,
-            first_layer=first_layer,
-            reconstruction=reconstruction,
-            level=level,
-            power=power,
-            warm_start=warm_start,
-            tied=tied,
-            transition=transition,
-            momentum=momentum,
-            epsilon=epsilon,
-        )
+        # all arguments but the generator make the network anew
+        config = {name: value for name, value in locals().items() if name not in ("self", "generator", "__class__")}
+        super().__init__(**config)
         _check_options(self.config)
         self.n_speech, self.power, self.warm_start, self.epsilon = n_speech, power, warm_start, epsilon
         self.level = level
