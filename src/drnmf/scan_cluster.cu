@@ -184,8 +184,8 @@ extern "C" __global__ void __cluster_dims__(R, 1, 1)
         const bool odd = group % 2;
 #pragma unroll
         for (int q = 0; q < S; q += 2) {
-            // What takes time is the number of messages, so two groups join: the even one sends the four columns of
-            // one sequence, the odd one those of the next.
+            // Two groups join, for fewer messages: the even one sends the four columns of one sequence, the odd one those
+            // of the next.
             const float *even_q = sum + q * COLUMNS, *odd_q = sum + min(q + 1, S - 1) * COLUMNS;
             float2 kept = {odd ? odd_q[0] : even_q[0], odd ? odd_q[1] : even_q[1]}, got;
             got.x = __shfl_xor_sync(~0u, odd ? even_q[0] : odd_q[0], LANES);

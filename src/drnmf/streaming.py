@@ -170,6 +170,7 @@ class _Remover:
     @torch.inference_mode()
     def _complete(self, x: Samples) -> Samples:
         """Output (C or C + 1, samples) of the hops that the samples x complete."""
+        x = x if x.flags.writeable else x.copy()  # else PyTorch warns
         samples = torch.cat([self._waiting, torch.from_numpy(x).to(self._window)], 1)
         T = (samples.shape[1] - WINDOW + HOP) // HOP
         if T == 0:
