@@ -127,6 +127,13 @@ def test_going_on_from_a_trained_model(clips, tmp_path):
         train(replace(recipe, model=ModelSettings(start="nobody")), tmp_path / "other")
 
 
+def test_a_loss_that_needs_longer_sequences_is_told_before_training(clips, tmp_path):
+    with pytest.raises(
+        InputError, match=r"loss = 'snr' needs sequences of a second, the longest to train on has \d+ frames"
+    ):
+        train(small_recipe(clips, loss="snr"), tmp_path)
+
+
 def test_a_falling_rate_ends_near_zero(clips, tmp_path):
     train(small_recipe(clips, max_epochs=4, schedule="cosine"), tmp_path)
     rate = small_recipe(clips).training.learning_rate

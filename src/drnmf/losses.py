@@ -45,6 +45,9 @@ def sdr(mask: Tensor, X: Tensor, Y: Tensor, valid: Tensor) -> tuple[Tensor, Tens
     return _over_sequences(metrics.ratio_db(*metrics.decompose(*_waveforms(mask, X, Y, valid), 512)), valid)
 
 
+SHORTEST = 16000 // HOP  # frames, a second: what is shorter says little about a ratio and can make it explode
+OVER_SEQUENCES = ("snr", "si_sdr", "sdr")
+"""Losses in dB, for which sequences shorter than that do not count."""
 LOSSES: dict[str, Loss] = {loss.__name__: loss for loss in (signal_approximation, phase_sensitive, snr, si_sdr, sdr)}
 
 
@@ -53,8 +56,7 @@ def _over_cells(error: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _over_sequences(score: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
-    """Sequences of less than a second say little about a ratio and can make it explode: they do not count."""
-    counted = valid.sum(1) >= 16000 // HOP
+    counted = valid.sum(1) >= SHORTEST
     return -torch.where(counted, score, 0).sum(), counted.sum().clamp_min(1)
 
 

@@ -39,7 +39,7 @@ from drnmf.data.manifests import read_manifest
 from drnmf.data.mixing import Item
 from drnmf.errors import DivergedError, InputError
 from drnmf.level import running_level
-from drnmf.losses import LOSSES
+from drnmf.losses import LOSSES, OVER_SEQUENCES, SHORTEST
 from drnmf.models import DRNMF, DeepNMF, ISTAMask, LSTMMask, SistaRNN, SparseNMFMask
 from drnmf.models.deep_nmf import stack_context
 from drnmf.nmf import train_dictionaries, unit_norm
@@ -194,8 +194,20 @@ def _datasets(recipe: Recipe, progress: Progress | None) -> tuple[Dataset, Datas
     dataset = partial(Dataset, in_memory=in_memory, device=device, progress=progress)
     training = dataset(source, fresh=data.fresh, varied=data.varied, seed=seed)
     validation = dataset(held, seed=seed + 1)
+    for dataset_kind, made in (("train on", training), ("validate", validation)):
+        _check_lengths(recipe, dataset_kind, made)
     log.info("%d utterances to train on, %d to validate", len(training), len(validation))
     return training, validation
+
+
+def _check_lengths(recipe: Recipe, purpose: str, dataset: Dataset) -> None:
+    """Find out now if no sequence is long enough for the loss, which would then be 0 for ever."""
+    longest = max(min(n_frames(dataset.length(item)), recipe.data.max_frames) for item in dataset.items())
+    if recipe.training.loss in OVER_SEQUENCES and longest < SHORTEST:
+        raise InputError(
+            f"[training] loss = {recipe.training.loss!r} needs sequences of a second, the longest to {purpose} has "
+            f"{longest} frames of {SHORTEST}: take signal_approximation"
+        )
 
 
 def _sources(data: DataSettings) -> tuple[list[Item] | Pool, list[Item] | Pool]:
