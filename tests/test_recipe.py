@@ -38,6 +38,17 @@ def test_only_fresh_mixtures_can_be_changed(settings, message):
         DataSettings(train="train.csv", **settings)
 
 
+def test_a_model_to_start_from_is_a_name_or_lies_beside_the_recipe(tmp_path):
+    (tmp_path / "before").mkdir()
+    for start, expected in (("before", str(tmp_path / "before")), ("default", "default")):
+        path = tmp_path / "recipe.toml"
+        path.write_text(f'[data]\ntrain = "a.csv"\n[model]\nstart = "{start}"\n')
+        recipe = Recipe.read(path)
+        assert recipe.model.start == expected
+        path.write_text(recipe.to_toml())
+        assert Recipe.read(path) == recipe
+
+
 def test_an_unknown_schedule_is_refused():
     with pytest.raises(InputError, match="schedule must be one of constant, cosine"):
         TrainingSettings(schedule="linear")

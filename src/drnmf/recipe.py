@@ -179,7 +179,10 @@ class Recipe:
         recipe = cls.from_tables(tables, str(path))
         given = {key: value for key in _PATHS if (value := getattr(recipe.data, key))}
         absolute: dict[str, Any] = {key: _resolve(value, path) for key, value in given.items()}
-        return replace(recipe, data=replace(recipe.data, **absolute))
+        start = recipe.model.start
+        if start and (path.parent / os.path.expandvars(start)).is_dir():  # else the name of a bundled model
+            start = _resolve(start, path)
+        return replace(recipe, data=replace(recipe.data, **absolute), model=replace(recipe.model, start=start))
 
     def to_toml(self) -> str:
         """The recipe as a TOML file with every setting, None left out."""

@@ -194,8 +194,8 @@ def _datasets(recipe: Recipe, progress: Progress | None) -> tuple[Dataset, Datas
     dataset = partial(Dataset, in_memory=in_memory, device=device, progress=progress)
     training = dataset(source, fresh=data.fresh, varied=data.varied, seed=seed)
     validation = dataset(held, seed=seed + 1)
-    for dataset_kind, made in (("train on", training), ("validate", validation)):
-        _check_lengths(recipe, dataset_kind, made)
+    _check_lengths(recipe, "train on", training)
+    _check_lengths(recipe, "validate", validation)
     log.info("%d utterances to train on, %d to validate", len(training), len(validation))
     return training, validation
 

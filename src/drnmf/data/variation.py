@@ -1,8 +1,8 @@
 """Changes to recordings before they are mixed, so that a network cannot learn them by heart.
 
 Two hours of noise are soon known by heart. Played slower or faster, backwards, through another microphone, over another
-sound, they are new. What is drawn for a mixture stands in its `Variation`; `vary` carries it out for many at once, on
-any device. Names of tensors end in their shape: B mixtures, S samples.
+sound, they are new. What is drawn for a mixture stands in its `Variation`; `vary_speech` and `vary_noise` carry it out
+for many at once, on any device. Names of tensors end in their shape: B mixtures, S samples.
 """
 
 from dataclasses import dataclass
