@@ -117,7 +117,7 @@ def test_values_and_gradients_over_sizes(B: int, T: int, K: int, N: int) -> None
 
 
 @on_gpu
-@pytest.mark.parametrize(("B", "T", "K", "N"), [(1, 40, 3, 300), (33, 9, 2, 513), (7, 20, 1, 1000), (16, 30, 3, 350)])
+@pytest.mark.parametrize(("B", "T", "K", "N"), [(1, 40, 3, 300), (33, 9, 2, 513), (7, 20, 1, 900), (16, 30, 3, 350)])
 def test_values_and_gradients_on_the_whole_grid(B: int, T: int, K: int, N: int) -> None:
     for residual_first_layer in (True, False):
         check(far_from_the_kink(B, T, K, N), form="grid", residual_first_layer=residual_first_layer)
@@ -143,22 +143,28 @@ def test_the_grid_takes_every_step_and_writes_nothing_else(B: int, T: int, K: in
     H[-1, 0] = problem["h0"]
     G[-1, 1:-1] = torch.randn(T, B, N, generator=torch.Generator().manual_seed(0)).to(DEVICE)
     dh, exact, scaled = G[-1, 1:-1].double(), W.double(), W.double() / alpha.double()[:, None]
-    scan_grid.forward_(H[:, :-1], x, W, alpha, threshold, residual=True)
-    scan_grid.backward_(G[:, :-1], H[:, :-1], W, alpha, residual=True)
+    e, q = (torch.full((K, T, B, width), torch.nan, device=DEVICE) for width in (258, 257))
+    scan_grid.forward_(H[:, :-1], x, W, alpha, threshold, residual=True, e_KTBF=e)
+    scan_grid.backward_(G[:, :-1], H[:, :-1], W, alpha, residual=True, q_KTBF=q)
     expected_H, expected_G = H[:, 1:-1].double(), G[:, 1:-1].double()
+    expected_e, expected_q = torch.empty_like(q, dtype=torch.float64), torch.empty_like(q, dtype=torch.float64)
     state, gradient = H[-1, 0].double(), torch.zeros(B, N, device=DEVICE, dtype=torch.float64)
     for t in range(T):
         for k in range(K):
-            state = torch.relu(state - threshold[k] + (x[t] - state @ exact[k].mT) @ scaled[k])
-            expected_H[k, t] = state
+            expected_e[k, t] = x[t] - state @ exact[k].mT
+            expected_H[k, t] = state = torch.relu(state - threshold[k] + expected_e[k, t] @ scaled[k])
     for t in reversed(range(T)):
         gradient = gradient + dh[t]
         for k in reversed(range(K)):
             expected_G[k, t] = gradient = torch.where(H[k, 1 + t] > 0, gradient, 0)
-            gradient = gradient - (gradient @ scaled[k].mT) @ exact[k]
+            expected_q[k, t] = gradient @ scaled[k].mT
+            gradient = gradient - expected_q[k, t] @ exact[k]
     assert error(H[:, 1:-1], expected_H) < TOLERANCE
     assert error(G[:, 1:-1], expected_G) < TOLERANCE
     assert error(G[-1, 0], gradient) < TOLERANCE
+    assert error(e[..., :257], expected_e) < TOLERANCE
+    assert error(q, expected_q) < TOLERANCE
+    assert e[..., 257].isnan().all()
     for rows in (H, G):
         assert rows[:, -1].isnan().all()
         assert rows[:-1, 0].isnan().all()

@@ -22,6 +22,7 @@ and what remains are products and sums over many rows (frames of all sequences) 
     dL/dlambda_k = -sum of g / alpha_k
 
 Only the activations h^(k)_t are kept for the backward pass; they hold the relu's mask. g lives for one block of frames.
+The steps of the factored form make x - s W^T and q on their way: the kernel for many atoms keeps these small ones too.
 """
 
 from importlib.util import find_spec
@@ -160,7 +161,7 @@ class _Scan(torch.autograd.Function):
         if options.compiled:
             h_BTN, kept = steps.forward(x, h0, _packed(W, alpha, sparsity, options))
         else:
-            h_BTN, kept = _forward(x, h0, W, alpha, sparsity, options, keep=True)
+            h_BTN, kept = _forward(x, h0, W, alpha, sparsity, options, keep=True, keep_e=any(ctx.needs_input_grad[2:5]))
         ctx.save_for_backward(x, W, alpha, sparsity, *kept)
         ctx.options = options
         return h_BTN
@@ -216,24 +217,52 @@ def _blocks(x_BTF: Tensor, options: _Options) -> tuple[Tensor, ...]:
 
 
 def _forward(
-    x_BTF: Tensor, h0_BN: Tensor, W_KFN: Tensor, alpha_KN: Tensor, sparsity_KN: Tensor, options: _Options, *, keep: bool
+    x_BTF: Tensor,
+    h0_BN: Tensor,
+    W_KFN: Tensor,
+    alpha_KN: Tensor,
+    sparsity_KN: Tensor,
+    options: _Options,
+    *,
+    keep: bool,
+    keep_e: bool = False,
 ) -> tuple[Tensor, list[Tensor]]:
     """Return h (B, T, N) and, to `keep`, the activations H (K, 1 + C, B, N) of every block of C frames.
 
     H[-1, 0] is the state before the block, so that H[-1, :-1] is s for the first layer. The other H[k, 0] are not used.
+    After all of these, to `keep_e`, come [x - s W^T, 1] (K, C, B, F + 1) of every block, if a kernel has them.
     """
     (B, T, _), (K, _, N) = x_BTF.shape, W_KFN.shape
     layers, thresholds = _layers(W_KFN, alpha_KN, options), sparsity_KN / alpha_KN
-    h_BTN, state, kept = x_BTF.new_empty(B, T, N), h0_BN, []
+    h_BTN, state, kept, kept_e = x_BTF.new_empty(B, T, N), h0_BN, [], []
     for x_CBF, h_CBN in zip(_blocks(x_BTF, options), _blocks(h_BTN, options), strict=True):
         H = x_BTF.new_empty(K, 1 + len(x_CBF), B, N)
         H[-1, 0] = state
-        _forward_block(x_CBF.contiguous(), H, layers, thresholds, options.kernel)
+        if options.kernel and _factored(layers):
+            e = _forward_on_grid(x_CBF, H, layers, thresholds, keep_e)
+            kept_e += [] if e is None else [e]
+        else:
+            _forward_block(x_CBF.contiguous(), H, layers, thresholds, options.kernel)
         h_CBN.copy_(H[-1, 1:])
         state = H[-1, -1]
         if keep:
             kept.append(H)
-    return h_BTN, kept
+    return h_BTN, kept + kept_e
+
+
+def _forward_on_grid(
+    x_CBF: Tensor, H: Tensor, layers: list[_Layer], threshold_KN: Tensor, keep_e: bool
+) -> Tensor | None:
+    """`_forward_block` in one kernel; to `keep_e`, [x - s W^T, 1] (K, C, B, F + 1)."""
+    from drnmf import scan_grid
+
+    C, B, F = x_CBF.shape
+    e = x_CBF.new_empty(len(layers), C, B, F + 1) if keep_e else None
+    if e is not None:
+        e[..., F] = 1
+    W_KFN, alpha_KN = (torch.stack(parts) for parts in zip(*(layer[:2] for layer in layers), strict=True))
+    scan_grid.forward_(H, x_CBF, W_KFN, alpha_KN, threshold_KN, residual=layers[0].residual, e_KTBF=e)
+    return e
 
 
 def _forward_block(x_CBF: Tensor, H: Tensor, layers: list[_Layer], threshold_KN: Tensor, kernel: bool) -> None:
@@ -242,12 +271,6 @@ def _forward_block(x_CBF: Tensor, H: Tensor, layers: list[_Layer], threshold_KN:
     for h_CBN, layer, threshold in zip(H[:, 1:], layers, threshold_KN, strict=True):
         if layer.A is not None or not layer.residual:
             torch.addmm(-threshold, x_CBF.flatten(0, 1), layer.scaled, out=h_CBN.flatten(0, 1))
-    if kernel and _factored(layers):
-        from drnmf import scan_grid
-
-        W_KFN, alpha_KN = (torch.stack(parts) for parts in zip(*(layer[:2] for layer in layers), strict=True))
-        scan_grid.forward_(H, x_CBF, W_KFN, alpha_KN, threshold_KN, residual=layers[0].residual)
-        return
     if kernel:
         _gram_kernels(H).forward_(H, _stacked(layers))
         return
@@ -310,11 +333,14 @@ def _backward_sums(
     scaled_KFN = torch.stack([layer.scaled for layer in layers])
     ds_BN, dx_blocks = dh_BTN.new_zeros(len(dh_BTN), N), []
     eg_KFN, sg_K = dh_BTN.new_zeros(K, F + 1, N), dh_BTN.new_zeros(K, N if gram else F, N)
-    blocks = (_blocks(x_BTF, options)[::-1], _blocks(dh_BTN, options)[::-1], kept[::-1])
-    for x_CBF, dh_CBN, H in zip(*blocks, strict=True):
-        G = _backward_block(dh_CBN, ds_BN, H, layers, options.kernel)
+    x_blocks, dh_blocks = _blocks(x_BTF, options), _blocks(dh_BTN, options)
+    kept_e: list[Tensor | None] = [*kept[len(x_blocks) :]] or [None] * len(x_blocks)
+    blocks = (x_blocks[::-1], dh_blocks[::-1], kept[: len(x_blocks)][::-1], kept_e[::-1])
+    for x_CBF, dh_CBN, H, e_KCBF in zip(*blocks, strict=True):
+        G, q_KRF = _backward_block(dh_CBN, ds_BN, H, layers, options.kernel)
         ds_BN, h_KRN, g_KRN = G[-1, 0], H[:, 1:].flatten(1, 2), G[:, 1:].flatten(1, 2)
-        q_KRF = g_KRN @ scaled_KFN.mT if needs_x or not gram else g_KRN.new_empty(K, 0)  # empty: not used
+        if q_KRF is None:
+            q_KRF = g_KRN @ scaled_KFN.mT if needs_x or not gram else g_KRN.new_empty(K, 0)  # empty: not used
         if needs_x:
             dx_blocks.append(q_KRF.sum(0).view_as(x_CBF))
         if not any(needs_parameters):
@@ -322,33 +348,40 @@ def _backward_sums(
         x_RF = torch.nn.functional.pad(x_CBF.flatten(0, 1), (0, 1), value=1.0)  # a column of ones sums up g on the way
         s_KRN = [H[-1, :-1].flatten(0, 1), *h_KRN[:-1]]
         for k, (layer, s, g, q) in enumerate(zip(layers, s_KRN, g_KRN, q_KRF, strict=True)):
-            if gram or not layer.residual:
-                eg_KFN[k].addmm_(x_RF.mT, g)
-                if layer.residual:
-                    sg_K[k].addmm_(s.mT, g)
+            if e_KCBF is not None:
+                e_RF = e_KCBF[k].flatten(0, 1)
+            elif gram or not layer.residual:
+                e_RF = x_RF
             else:
                 e_RF = x_RF.clone()
                 e_RF[:, :F].addmm_(s, layer.W.mT, alpha=-1)
-                eg_KFN[k].addmm_(e_RF.mT, g)
-                sg_K[k].addmm_(q.mT, s)
+            eg_KFN[k].addmm_(e_RF.mT, g)
+            if layer.residual:
+                sg_K[k].addmm_(*((s.mT, g) if gram else (q.mT, s)))
     dx_BTF = torch.cat(dx_blocks[::-1]).transpose(0, 1) if needs_x else None
     return dx_BTF, ds_BN.clone(), eg_KFN, sg_K  # a copy: a view would hold all of G
 
 
-def _backward_block(dh_CBN: Tensor, ds_BN: Tensor, H: Tensor, layers: list[_Layer], kernel: bool) -> Tensor:
-    """G (K, 1 + C, B, N): g of all steps in G[:, 1:], and in G[-1, 0] the gradient of the state before the block."""
-    G = torch.zeros_like(H)
-    G[-1, 1:] = dh_CBN
+def _backward_block(
+    dh_CBN: Tensor, ds_BN: Tensor, H: Tensor, layers: list[_Layer], kernel: bool
+) -> tuple[Tensor, Tensor | None]:
+    """G (K, 1 + C, B, N): g of all steps in G[:, 1:], and in G[-1, 0] the gradient of the state before the block.
+
+    And q (K, R, F), if a kernel has it.
+    """
+    G = torch.empty_like(H) if kernel else torch.zeros_like(H)  # kernels do not add to what is there
+    G[-1, 0], G[-1, 1:] = 0, dh_CBN
     G[-1, -1] += ds_BN
     if kernel and _factored(layers):
         from drnmf import scan_grid
 
         W_KFN, alpha_KN = (torch.stack(parts) for parts in zip(*(layer[:2] for layer in layers), strict=True))
-        scan_grid.backward_(G, H, W_KFN, alpha_KN, residual=layers[0].residual)
-        return G
+        q_KCBF = G.new_empty(len(layers), *dh_CBN.shape[:2], W_KFN.shape[1])
+        scan_grid.backward_(G, H, W_KFN, alpha_KN, residual=layers[0].residual, q_KTBF=q_KCBF)
+        return G, q_KCBF.flatten(1, 2)
     if kernel:
         _gram_kernels(H).backward_(G, H, _stacked(layers))
-        return G
+        return G, None
     g_CK, mask_CK = list(zip(*G, strict=True)), list(zip(*H[:, 1:].sign(), strict=True))
     transposed = [(layer, None if layer.A is None else layer.A.mT) for layer in layers]
     for t in reversed(range(len(dh_CBN))):
@@ -362,4 +395,4 @@ def _backward_block(dh_CBN: Tensor, ds_BN: Tensor, H: Tensor, layers: list[_Laye
                 ds.add_(g).addmm_(g @ layer.scaled.mT, layer.W, alpha=-1)
             else:
                 ds.add_(g)
-    return G
+    return G, None
