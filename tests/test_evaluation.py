@@ -246,6 +246,13 @@ def test_a_mask_of_ones_changes_nothing_and_its_loss_is_known(mixtures: list[Exa
         assert row.noisy["sdr"] == pytest.approx(sdr(noisy, clean).item())
 
 
+def test_the_input_need_not_be_scored(mixtures: list[Example]) -> None:
+    one, other = (evaluate(Pass(), mixtures, metrics=FAST, with_noisy=choice) for choice in (True, False))
+    assert [row.scores for row in one.rows] == [row.scores for row in other.rows]
+    assert [row.noisy for row in other.rows] == [None] * len(mixtures)
+    assert "sdr_noisy" not in other.summary()[-1]
+
+
 def test_the_oracle_improves_every_score(mixtures: list[Example]) -> None:
     pytest.importorskip("pystoi")
     _, _, noisy, clean = mixtures[0]

@@ -153,19 +153,22 @@ def evaluate(
     mixtures: Iterable[Example],
     *,
     metrics: Sequence[str] | None = None,
+    with_noisy: bool = True,
     batch_size: int = 8,
     jobs: int = 1,
     progress: Progress | None = None,
 ) -> Table:
     """Enhance every mixture with `model` on its device, score the result and the input, and take the loss.
 
-    `batch_size` consecutive mixtures go through the model at once, while `jobs` processes score those before.
+    The input, whose scores no model changes, is left out unless `with_noisy`. `batch_size` consecutive mixtures go
+    through the model at once, while `jobs` processes score those before.
     """
     metrics, notes = _choose(metrics)
     total = len(mixtures) if isinstance(mixtures, Sized) else None
     was_training = model.training
     try:
-        return _run(_model_tasks(model.eval(), mixtures, batch_size, metrics), jobs, total, progress, notes)
+        tasks = _model_tasks(model.eval(), mixtures, batch_size, metrics, with_noisy)
+        return _run(tasks, jobs, total, progress, notes)
     finally:
         model.train(was_training)
 
@@ -237,7 +240,7 @@ def _score_paths(id: str, estimate: Path, reference: Path, noisy: Path | None, m
 
 
 def _model_tasks(
-    model: Separator, mixtures: Iterable[Example], batch_size: int, metrics: Sequence[str]
+    model: Separator, mixtures: Iterable[Example], batch_size: int, metrics: Sequence[str], with_noisy: bool
 ) -> Iterator[Task]:
     remaining = iter(mixtures)
     while batch := list(islice(remaining, batch_size)):
@@ -252,7 +255,7 @@ def _model_tasks(
                 yield Failure(mixture[0], str(error))
         for (id, snr_db, noisy, clean), (estimate, loss, cells) in zip(sound, _enhance(model, sound), strict=True):
             # as arrays, because tensors would travel through shared memory, one open file each
-            waves = [wave.cpu().numpy() for wave in (estimate, clean, noisy)]
+            waves = [wave.cpu().numpy() for wave in (estimate, clean, *([noisy] if with_noisy else []))]
             yield id, partial(_score_waves, id, snr_db, waves, metrics, loss, cells)
 
 
@@ -281,8 +284,8 @@ def _enhance(model: Separator, mixtures: list[Example]) -> list[tuple[Tensor, fl
 def _score_waves(
     id: str, snr_db: float | None, waves: list[FloatArray], metrics: Sequence[str], loss: float, cells: int
 ) -> Row:
-    estimate, clean, noisy = map(torch.from_numpy, waves)
-    row = score_pair(estimate, clean, noisy=noisy, metrics=metrics, id=id, snr_db=snr_db)
+    estimate, clean, *noisy = map(torch.from_numpy, waves)
+    row = score_pair(estimate, clean, noisy=noisy[0] if noisy else None, metrics=metrics, id=id, snr_db=snr_db)
     return replace(row, loss=loss, cells=cells)
 
 

@@ -33,7 +33,7 @@ from drnmf.errors import DivergedError, InputError
 from drnmf.evaluation import evaluate
 from drnmf.recipe import Recipe
 from drnmf.stft import SAMPLE_RATE, istft, stft
-from drnmf.waspaa2017 import RECIPES, ROWS, SEED, SIZES, Row, ablations, settings
+from drnmf.waspaa2017 import EPOCHS, RECIPES, ROWS, SEED, SIZES, Row, ablations, settings
 
 log = logging.getLogger("drnmf")
 
@@ -126,8 +126,10 @@ def cell_recipe(cell: Cell, corpus: Corpus, *, epochs: int | None = None) -> Rec
     """Everything that decides how a cell is trained; `epochs` bounds it further."""
     tables = settings(cell.recipe, cell.row)
     tables["data"] = {**tables.get("data", {}), "subset": SIZES[cell.size], **corpus.paths()}
-    training = {**tables.get("training", {}), "seed": cell.seed}
-    tables["training"] = training if epochs is None else {**training, "max_epochs": epochs}
+    tables["training"] = {**tables.get("training", {}), "seed": cell.seed}
+    epochs = epochs or EPOCHS.get(cell.recipe, {}).get(cell.size)
+    if epochs is not None:
+        tables["training"]["max_epochs"] = epochs
     return Recipe.from_tables(tables, cell.id)
 
 
@@ -261,7 +263,8 @@ def _score(cell: Cell, name: str, dataset: Dataset, folder: Path, jobs: int, pro
     mixtures = ((m.id, m.snr_db, *dataset.waveforms(m)) for m in dataset.items())
     metrics = None if name == "test" else ("sdr", "si_sdr")  # None: all; PESQ and STOI take most of the time
     model = load_model(folder / cell.id).to(dataset.device)
-    table = evaluate(model, mixtures, metrics=metrics, jobs=jobs, progress=count)
+    noisy = not any(folder.glob(f"*/*/*/*/scores/{name}.json"))  # the same for all: once is enough
+    table = evaluate(model, mixtures, metrics=metrics, with_noisy=noisy, jobs=jobs, progress=count)
     for failure in table.failures:
         log.warning("%s on %s: %s: %s", cell.id, name, failure.id, failure.reason)
     _scores(cell, folder, name).parent.mkdir(exist_ok=True)
