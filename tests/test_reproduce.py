@@ -26,7 +26,7 @@ from drnmf.evaluation import evaluate
 from drnmf.report import records, write_report
 from drnmf.reproduce import Cell, Corpus, cell_recipe, choose_cells, is_trained, state, train_cell, train_cells
 from drnmf.training import initial_model
-from drnmf.waspaa2017 import ABLATIONS, EPOCHS, PAPER, RECIPES, ROWS, ablations, merged, settings
+from drnmf.waspaa2017 import ABLATION_EPOCHS, ABLATIONS, EPOCHS, PAPER, RECIPES, ROWS, ablations, merged, settings
 from test_cli import drnmf
 
 pytestmark = pytest.mark.filterwarnings("ignore:alpha")  # the paper's alpha does not suit dictionaries of a few clips
@@ -65,7 +65,7 @@ def test_the_table_has_the_paper_s_rows_twice_and_ablations_once():
     assert len(cells) == len({c.id for c in cells}) == 2 * 11
     assert [c.id for c in cells[:2]] == ["paper/100/snmf-n200/2016", "paper/100/snmf-n2000/2016"]
     more = choose_cells("tuned", with_ablations=True, seed=7)
-    assert len(more) == 22 + 13
+    assert len(more) == 22 + 14
     assert {c.size for c in more[22:]} == {10}
     assert [c.id for c in choose_cells(sizes=[10], only=["drnmf-k?-n200/"])] == [
         "paper/10/drnmf-k2-n200/2016",
@@ -134,6 +134,9 @@ def test_how_long_a_recipe_trains(corpus_folder):
         tuned = cell("drnmf-k2-n200", recipe="tuned", size=size)
         assert cell_recipe(tuned, corpus).training.max_epochs == epochs
         assert cell_recipe(tuned, corpus, epochs=3).training.max_epochs == 3
+    for row in ablations("tuned"):
+        assert cell_recipe(Cell("tuned", 10, row), corpus).training.max_epochs == ABLATION_EPOCHS["tuned"]
+    assert cell_recipe(Cell("paper", 10, ablations("paper")[0]), corpus).training.max_epochs == 1200
 
 
 def test_recipes_change_rows_and_ablations_change_one_thing():

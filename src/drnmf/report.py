@@ -17,7 +17,7 @@ from typing import Any
 
 from drnmf.checkpoint import CONFIG, load_model, write_atomically
 from drnmf.reproduce import DIVERGED, SETS, SUMMARY, Cell
-from drnmf.waspaa2017 import BASE, RECIPES, ROWS, SIZES, Row, ablations
+from drnmf.waspaa2017 import RECIPES, ROWS, SIZES, Row, ablations
 
 log = logging.getLogger("drnmf")
 
@@ -96,16 +96,15 @@ def further_table(found: Sequence[Record]) -> Lines:
 
 
 def ablation_table(recipe: str, found: Sequence[Record]) -> Lines:
-    """The ablations below what they change, on 10 % of the training set."""
+    """The ablations, the first of which changes nothing, on 10 % of the training set."""
     columns = ("dev_loss", "dev_sdr", "test_sdr", "test_si_sdr", "test_pesq", "test_stoi")
     lines = [["model", "P", "best epoch", *map(_title, columns)]]
     rows = [row for row in ablations(recipe) if any(record["row"] == row.id for record in found)]
-    for row in [*(row for row in ROWS if rows and row.id == BASE), *rows]:
+    for row in rows:
         mine = _of_size([record for record in found if record["row"] == row.id], 10)
-        name, K, N, P = _model(row, mine)
+        name, _, _, P = _model(row, mine)
         epoch = ", ".join(f"{r['best_epoch']} of {r['epochs']}" for r in mine if r["epochs"] is not None)
-        title = f"{name}, K = {K}, N = {N}" if row.id == BASE else name
-        lines.append([title, P, epoch or "-", *(_cell(mine, key) for key in columns)])
+        lines.append([name, P, epoch or "-", *(_cell(mine, key) for key in columns)])
     return lines
 
 

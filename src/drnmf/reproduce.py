@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 
+from drnmf import waspaa2017
 from drnmf.checkpoint import CONFIG, load_model, write_atomically
 from drnmf.data.batches import Dataset
 from drnmf.data.chime2 import read_chime2
@@ -33,7 +34,7 @@ from drnmf.errors import DivergedError, InputError
 from drnmf.evaluation import evaluate
 from drnmf.recipe import Recipe
 from drnmf.stft import SAMPLE_RATE, istft, stft
-from drnmf.waspaa2017 import EPOCHS, RECIPES, ROWS, SEED, SIZES, Row, ablations, settings
+from drnmf.waspaa2017 import RECIPES, ROWS, SEED, SIZES, Row, ablations, settings
 
 log = logging.getLogger("drnmf")
 
@@ -127,7 +128,7 @@ def cell_recipe(cell: Cell, corpus: Corpus, *, epochs: int | None = None) -> Rec
     tables = settings(cell.recipe, cell.row)
     tables["data"] = {**tables.get("data", {}), "subset": SIZES[cell.size], **corpus.paths()}
     tables["training"] = {**tables.get("training", {}), "seed": cell.seed}
-    epochs = epochs or EPOCHS.get(cell.recipe, {}).get(cell.size)
+    epochs = epochs or waspaa2017.epochs(cell.recipe, cell.row, cell.size)
     if epochs is not None:
         tables["training"]["max_epochs"] = epochs
     return Recipe.from_tables(tables, cell.id)

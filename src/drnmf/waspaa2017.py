@@ -121,7 +121,7 @@ TUNED: dict[str, Tables] = {
     "snmf-n2000": {},
     "lstm-2x54": _lstm_tuned(4e-3),
     "lstm-2x244": _lstm_tuned(2e-3),
-    "lstm-5x70": _lstm_tuned(4e-3),
+    "lstm-5x70": _lstm_tuned(2e-3),
     "lstm-5x250": _lstm_tuned(2e-3),
     "deepnmf-n2000": {"data": _FRESH, "training": {**_FALLING, "learning_rate": 2e-3, "gradient_clip": 1.0}},
     "drnmf-k2-n200": _drnmf_tuned(2e-2),
@@ -133,8 +133,11 @@ TUNED: dict[str, Tables] = {
 
 EPOCHS: dict[str, dict[int, int]] = {"tuned": {100: 20, 10: 100}}
 """How many a recipe takes for each size of the training set, if not as many as its rows say."""
+ABLATION_EPOCHS = {"tuned": 40}
+"""How many its ablations take."""
 
 ABLATIONS: dict[str, Tables] = {
+    "nothing": {},
     "no-recurrence": {"model": {"warm_start": False}},
     # its ||W||^2 is far above that of a trained dictionary, so alpha must start there
     "random-dictionary": {"dictionary": {"random": True}, "model": {"alpha": None}},
@@ -151,16 +154,26 @@ ABLATIONS: dict[str, Tables] = {
     "sdr-loss": {"training": {"loss": "sdr"}},
     "si-sdr-loss": {"training": {"loss": "si_sdr"}},
 }
-"""Single changes to the row BASE of a recipe, on 10 % of the training set."""
+"""Single changes to the row BASE of a recipe, on 10 % of the training set; the first is what to compare with."""
 
 RECIPES: dict[str, dict[str, Tables]] = {"paper": {row: {} for row in PAPER}, "tuned": TUNED}
 
 
 def settings(recipe: str, row: Row) -> Tables:
     """The settings of a row or of an ablation."""
-    change = ABLATIONS.get(row.id.removeprefix(_ABLATION), {})
-    id = BASE if change else row.id
-    return merged(merged(PAPER[id], RECIPES[recipe][id]), change)
+    if not is_ablation(row):
+        return merged(PAPER[row.id], RECIPES[recipe][row.id])
+    return merged(merged(PAPER[BASE], RECIPES[recipe][BASE]), ABLATIONS[row.id.removeprefix(_ABLATION)])
+
+
+def epochs(recipe: str, row: Row, size: int) -> int | None:
+    """How many epochs to train, or None for as many as the settings say."""
+    return ABLATION_EPOCHS.get(recipe) if is_ablation(row) else EPOCHS.get(recipe, {}).get(size)
+
+
+def is_ablation(row: Row) -> bool:
+    """Whether it is one, not a row of the table."""
+    return row.id.startswith(_ABLATION)
 
 
 def ablations(recipe: str) -> list[Row]:
@@ -168,8 +181,9 @@ def ablations(recipe: str) -> list[Row]:
     (base,) = (row for row in ROWS if row.id == BASE)
     unless_told = {"alpha_range": "free", "train_sparsity": False}
     before = merged({"model": unless_told}, settings(recipe, base))
-    names = [name for name, change in ABLATIONS.items() if merged(before, change) != before]
-    return [Row(_ABLATION + name, f"- {name.replace('-', ' ')}", base.K, base.N) for name in names]
+    names = [name for name, change in ABLATIONS.items() if not change or merged(before, change) != before]
+    titles = {"nothing": f"{base.name}, K = {base.K}, N = {base.N}"}
+    return [Row(_ABLATION + name, titles.get(name, f"- {name.replace('-', ' ')}"), base.K, base.N) for name in names]
 
 
 def merged(tables: Tables, changes: Tables) -> Tables:
