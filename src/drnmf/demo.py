@@ -5,6 +5,7 @@
 leaves noisy.wav, enhanced.wav, removed.wav and demo.png in FOLDER.
 """
 
+import argparse
 import sys
 from dataclasses import dataclass
 from importlib import resources
@@ -57,7 +58,9 @@ def recording(name: str) -> Tensor:
 def main() -> None:
     """Run into the folder named on the command line, and say what happened."""
     torch.set_num_threads(1)  # arrays this small gain nothing from threads, which on a busy machine mostly wait
-    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "demo")
+    parser = argparse.ArgumentParser(prog="python -m drnmf.demo", description="Enhance the bundled noisy recording.")
+    parser.add_argument("folder", nargs="?", type=Path, default=Path("demo"), help="where to leave sound and picture")
+    folder: Path = parser.parse_args().folder
     try:
         result = run(folder)
     except InputError as error:

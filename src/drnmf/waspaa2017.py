@@ -133,7 +133,7 @@ TUNED: dict[str, Tables] = {
 
 EPOCHS: dict[str, dict[int, int]] = {"tuned": {100: 20, 10: 100}}
 """How many a recipe takes for each size of the training set, if not as many as its rows say."""
-ABLATION_EPOCHS = {"tuned": 40}
+ABLATION_EPOCHS = {"tuned": 20}
 """How many its ablations take."""
 
 ABLATIONS: dict[str, Tables] = {
