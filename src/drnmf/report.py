@@ -76,8 +76,9 @@ def paper_table(found: Sequence[Record]) -> Lines:
     lines = [head, ["noisy", "-", "-", "-", *noisy * len(SIZES)]]
     for row in ROWS:
         mine = [record for record in found if record["row"] == row.id]
-        cells = [_cell(_of_size(mine, size), key) for size in SIZES for key in columns]
-        lines.append([*_model(row, mine), *cells])
+        lines.append([row.name, *_model(row, mine)[1:]])
+        for part in (_of_size(mine, size) for size in SIZES):
+            lines[-1] += [_cell(part, key) + (_mark(part) if key == columns[0] else "") for key in columns]
     return lines
 
 
@@ -182,9 +183,12 @@ def _of_size(found: Iterable[Record], size: int) -> list[Record]:
 
 
 def _model(row: Row, found: Sequence[Record]) -> list[str]:
-    """Name with its marks, K, N and P."""
-    mark = "†" if any(r["diverged"] for r in found) else "…" if any(not r["finished"] for r in found) else ""
-    return [row.name + mark, str(row.K), str(row.N), f"{found[0]['P']:,}" if found else "-"]
+    """Name with its mark, K, N and P."""
+    return [row.name + _mark(found), str(row.K), str(row.N), f"{found[0]['P']:,}" if found else "-"]
+
+
+def _mark(found: Sequence[Record]) -> str:
+    return "†" if any(r["diverged"] for r in found) else "…" if any(not r["finished"] for r in found) else ""
 
 
 def _title(key: str) -> str:

@@ -264,7 +264,7 @@ def _score(cell: Cell, name: str, dataset: Dataset, folder: Path, jobs: int, pro
     mixtures = ((m.id, m.snr_db, *dataset.waveforms(m)) for m in dataset.items())
     metrics = None if name == "test" else ("sdr", "si_sdr")  # None: all; PESQ and STOI take most of the time
     model = load_model(folder / cell.id).to(dataset.device)
-    noisy = not any(folder.glob(f"*/*/*/*/scores/{name}.json"))  # the same for all: once is enough
+    noisy = not any(folder.glob(f"{cell.recipe}/*/*/*/scores/{name}.json"))  # the same for all: once is enough
     table = evaluate(model, mixtures, metrics=metrics, with_noisy=noisy, jobs=jobs, progress=count)
     for failure in table.failures:
         log.warning("%s on %s: %s: %s", cell.id, name, failure.id, failure.reason)
