@@ -104,6 +104,17 @@ def test_learning_curves_are_dotted_for_training_and_solid_for_validation(tmp_pa
     saved(figure, tmp_path / "curves.png")
 
 
+@pytest.mark.parametrize("shift", [0.0, -12.0])
+def test_the_ends_of_learning_curves_are_in_the_picture(shift: float) -> None:
+    """Losses in dB are negative."""
+    training, validation = ([v + shift for v in curve] for curve in ([9.0, 4.0, 3.5, 2.0], [8.0, 5.0, 3.4, 3.3]))
+    (axes,) = plots.learning_panels({"one": {"a": (training, validation)}}).axes
+    low, high = axes.get_ylim()
+    for line in axes.get_lines():
+        assert low < min(line.get_ydata())
+        assert line.get_ydata()[-1] < high
+
+
 def test_only_plots_imports_matplotlib_and_never_pyplot() -> None:
     code = (
         "import sys, drnmf; assert 'matplotlib' not in sys.modules, 'import drnmf';"

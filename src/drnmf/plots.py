@@ -157,7 +157,9 @@ def _show_ends(axes: Axes, histories: Mapping[str, tuple[Sequence[float], Sequen
     """The first epochs fall from far above: they may leave the picture."""
     curves = [[value for value in curve[2:] if math.isfinite(value)] for pair in histories.values() for curve in pair]
     if any(curves):
-        axes.set_ylim(0.9 * min(min(c) for c in curves if c), 1.1 * max(c[-1] for c in curves if c))
+        low, high = min(min(c) for c in curves if c), max(c[-1] for c in curves if c)
+        margin = 0.1 * (high - low) or 0.1
+        axes.set_ylim(low - margin, high + margin)
 
 
 def decibels(values: Tensor, reference: Tensor | None = None) -> Tensor:
