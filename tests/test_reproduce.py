@@ -360,7 +360,7 @@ def test_four_panels_share_one_scale():
     curve = ([float("nan"), 0.5, 0.4, 0.3], [0.9, 0.5, 0.4, 0.35])
     figure = plots.learning_panels({f"panel {i}": {"a": curve, "b": curve} for i in range(4)})
     assert [axes.get_title() for axes in figure.axes] == [f"panel {i}" for i in range(4)]
-    assert all(axes.get_ylim() == pytest.approx((0.27, 0.385)) for axes in figure.axes)
+    assert all(axes.get_ylim() == pytest.approx((0.295, 0.355)) for axes in figure.axes)
     solid, dotted, *_ = figure.axes[2].get_lines()
     np.testing.assert_array_equal(solid.get_ydata(), curve[1])
     assert (solid.get_linestyle(), dotted.get_linestyle()) == ("-", ":")
