@@ -75,6 +75,7 @@ def test_paths_start_from_the_recipe_and_know_variables(tmp_path, monkeypatch):
         ('[data]\nchime2 = "b"\nfresh = true', "fresh mixtures need"),
         ('[data]\ntrain = "a"\nsubset = 0', "subset must be"),
         ('[data]\ntrain = "a"\n[training]\nloss = "mse"', "loss must be one of"),
+        ('[data]\ntrain = "a"\n[training]\nbeta2 = 1.0', "beta2 must lie between 0 and 1"),
         ('[data]\ntrain = "$NOT_SET_ANYWHERE/a"', "variable that is not set"),
     ],
 )

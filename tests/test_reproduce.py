@@ -141,16 +141,18 @@ def test_how_long_a_recipe_trains(corpus_folder):
 
 def test_recipes_change_rows_and_ablations_change_one_thing():
     assert set(RECIPES["tuned"]) == set(PAPER) == set(ROW)
-    tuned = settings("tuned", ROW["drnmf-k5-n200"])
-    assert "alpha" not in tuned["model"]  # the paper's 50 is taken away
-    assert tuned["model"]["n_layers"] == 5
+    assert "alpha" not in settings("tuned", ROW["drnmf-k5-n2000"])["model"]  # the paper's 400 is taken away
+    assert settings("tuned", ROW["drnmf-k5-n200"])["model"]["n_layers"] == 5
     assert merged({"a": {"x": 1, "y": 2}}, {"a": {"x": None}, "b": {"z": 3}}) == {"a": {"y": 2}, "b": {"z": 3}}
     ids = {recipe: {row.id for row in ablations(recipe)} for recipe in RECIPES}
     assert ids["paper"] ^ ids["tuned"] == {
         f"ablation-{name}" for name in ("alpha-free", "lambda-trained", "lambda-fixed")
     }
-    (tied,) = (row for row in ablations("tuned") if row.id == "ablation-tied-layers")
-    assert settings("tuned", tied) == merged(tuned, ABLATIONS["tied-layers"])
+    for recipe in RECIPES:
+        nothing, *others = ablations(recipe)
+        for row in others:
+            change = ABLATIONS[row.id.removeprefix("ablation-")]
+            assert settings(recipe, row) == merged(settings(recipe, nothing), change) != settings(recipe, nothing)
 
 
 @pytest.mark.filterwarnings("ignore:alpha")

@@ -142,6 +142,12 @@ def test_a_falling_rate_ends_near_zero(clips, tmp_path):
     assert state["lr_schedulers"][0]["base_lrs"] == [rate]
 
 
+def test_adam_s_memory_can_be_set(clips, tmp_path):
+    train(small_recipe(clips, max_epochs=1, beta2=0.99), tmp_path)
+    (state,) = torch.load(tmp_path / "last.ckpt", weights_only=False)["optimizer_states"]
+    assert state["param_groups"][0]["betas"] == (0.9, 0.99)
+
+
 def test_two_processes_train_like_one(clips, tmp_path):
     one, two = (small_recipe(clips, max_epochs=3, devices=n) for n in (1, 2))
     train(one, tmp_path / "one")

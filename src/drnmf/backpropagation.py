@@ -26,16 +26,18 @@ _CHECK_EVERY = 100  # steps between looks at whether the loss is still finite: e
 class Backpropagation(L.LightningModule):
     """Minimise a loss over batches; the mean is over all processes, so their number does not change the result."""
 
-    def __init__(self, model: Separator, loss: Loss, learning_rate: float, *, falling: bool = False) -> None:
+    def __init__(
+        self, model: Separator, loss: Loss, learning_rate: float, *, beta2: float = 0.999, falling: bool = False
+    ) -> None:
         super().__init__()
-        self.model, self.loss, self.learning_rate, self.falling = model, loss, learning_rate, falling
+        self.model, self.loss, self.learning_rate, self.beta2, self.falling = model, loss, learning_rate, beta2, falling
         self.validation_loss = math.nan
         self._totals: list[Tensor] = []
         self._aside: list[Tensor] = []
 
     def configure_optimizers(self) -> Any:
-        """Adam with its usual constants, at a constant rate or one that falls to zero like a cosine, epoch by epoch."""
-        adam = torch.optim.Adam(self.model.parameters(), lr=self.learning_rate)
+        """Adam, at a constant rate or one that falls to zero like a cosine, epoch by epoch."""
+        adam = torch.optim.Adam(self.model.parameters(), lr=self.learning_rate, betas=(0.9, self.beta2))
         if not self.falling:
             return adam
         return [adam], [torch.optim.lr_scheduler.CosineAnnealingLR(adam, self.trainer.max_epochs or 1)]

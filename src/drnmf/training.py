@@ -323,7 +323,9 @@ def _fit(recipe: Recipe, folder: Path, model: Separator, data: _Data) -> dict[st
     rate, clip = (1e-4, 1.0) if recipe.model.kind == "LSTMMask" else (1e-3, 0.0)
     rate = rate if settings.learning_rate is None else settings.learning_rate
     clip = clip if settings.gradient_clip is None else settings.gradient_clip
-    module = Backpropagation(model, LOSSES[settings.loss], rate, falling=settings.schedule == "cosine")
+    module = Backpropagation(
+        model, LOSSES[settings.loss], rate, beta2=settings.beta2, falling=settings.schedule == "cosine"
+    )
     record = Record(module, folder, settings.patience)
     state = ModelCheckpoint(
         folder, LAST.removesuffix(".ckpt"), save_on_train_epoch_end=True, enable_version_counter=False
