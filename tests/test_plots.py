@@ -115,6 +115,17 @@ def test_the_ends_of_learning_curves_are_in_the_picture(shift: float) -> None:
         assert line.get_ydata()[-1] < high
 
 
+@pytest.mark.parametrize("decades", [1, 2, 4, 10])
+def test_step_sizes_have_a_scale_however_far_apart_they_are(decades: int) -> None:
+    figure = Figure()
+    axes = figure.add_subplot()
+    plots._draw_learned(axes, torch.logspace(0, decades, 200).repeat(3, 1), 100, "alpha", ("1", "2", "3"))
+    figure.canvas.draw()
+    low, high = axes.get_ylim()
+    seen = [tick.get_text() for tick in axes.get_yticklabels() if low <= tick.get_position()[1] <= high]
+    assert 2 <= len([text for text in seen if text]) <= 9
+
+
 def test_only_plots_imports_matplotlib_and_never_pyplot() -> None:
     code = (
         "import sys, drnmf; assert 'matplotlib' not in sys.modules, 'import drnmf';"

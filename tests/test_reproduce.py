@@ -128,12 +128,16 @@ def test_the_paper_s_settings(corpus_folder):
     assert cell_recipe(cell("lstm-2x54", seed=3), corpus).training.seed == 3
 
 
-def test_how_long_a_recipe_trains(corpus_folder):
+def test_how_long_and_how_fast_a_recipe_trains(corpus_folder):
     corpus = Corpus.open(corpus_folder)
     for size, epochs in EPOCHS["tuned"].items():
         tuned = cell("drnmf-k2-n200", recipe="tuned", size=size)
         assert cell_recipe(tuned, corpus).training.max_epochs == epochs
         assert cell_recipe(tuned, corpus, epochs=3).training.max_epochs == 3
+    rates = [
+        cell_recipe(cell("lstm-5x70", recipe="tuned", size=size), corpus).training.learning_rate for size in (100, 10)
+    ]
+    assert rates == [2e-3, 4e-3]
     for row in ablations("tuned"):
         assert cell_recipe(Cell("tuned", 10, row), corpus).training.max_epochs == ABLATION_EPOCHS["tuned"]
     assert cell_recipe(Cell("paper", 10, ablations("paper")[0]), corpus).training.max_epochs == 1200

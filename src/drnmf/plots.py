@@ -244,7 +244,8 @@ def _draw_learned(axes: Axes, values: Tensor, n_speech: int, title: str, names: 
     axes.set_xticks(places, names)
     if values.min() > 0:
         axes.set_yscale("log")  # step sizes and thresholds act by their ratios
-        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        low, high = axes.get_ylim()
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 1000 * low else (1.0,), numticks=8))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.yaxis.set_minor_formatter(NullFormatter())
     axes.grid(alpha=0.3, axis="y")

@@ -131,6 +131,8 @@ def cell_recipe(cell: Cell, corpus: Corpus, *, epochs: int | None = None) -> Rec
     epochs = epochs or waspaa2017.epochs(cell.recipe, cell.row, cell.size)
     if epochs is not None:
         tables["training"]["max_epochs"] = epochs
+    if (rate := waspaa2017.rate(cell.recipe, cell.row, cell.size)) is not None:
+        tables["training"]["learning_rate"] = rate
     return Recipe.from_tables(tables, cell.id)
 
 
