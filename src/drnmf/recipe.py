@@ -122,7 +122,7 @@ class TrainingSettings:
     gradient_clip: float | None = None
     """Largest gradient norm; 0 for no clipping."""
     beta2: float = 0.999
-    """Adam's memory of squared gradients; 0.99 forgets faster, which suits rates as high as 4e-2."""
+    """Adam's memory of squared gradients; a smaller one forgets faster."""
     schedule: str = "constant"
     """The learning rate over the epochs: "constant" (the paper), or "cosine", falling to zero at `max_epochs`."""
     max_epochs: int = 400
