@@ -58,7 +58,7 @@ Progress = Callable[[str, int, int], None]
 RECIPE, DICTIONARIES, LAST, SUMMARY = "recipe.toml", "dictionaries.safetensors", "last.ckpt", "summary.json"
 KINDS = ("DRNMF", "DeepNMF", "SistaRNN", "LSTMMask", "SparseNMFMask", "ISTAMask")
 _UNTRAINED = ("SparseNMFMask", "ISTAMask")
-_VALIDATION_BATCH = 128  # sequences; no gradients, so more fit than in training
+_VALIDATION_BATCH = {"cuda": 128, "cpu": 32}  # sequences; no gradients, so more fit, but a CPU's caches want fewer
 
 
 def train(
@@ -296,7 +296,8 @@ class _Data(L.LightningDataModule):
         return self._batches(self.training, self.trainer.current_epoch, settings.batch_size, shuffle=True)
 
     def val_dataloader(self) -> Batches | DataLoader[Batch]:
-        batches = self._batches(self.validation, 0, _VALIDATION_BATCH, shuffle=False)
+        batch_size = _VALIDATION_BATCH[self.validation.device.type]
+        batches = self._batches(self.validation, 0, batch_size, shuffle=False)
         if not self.validation.recordings.in_memory:
             return batches
         made = cast("TorchDataset[Batch]", list(batches))  # once for all epochs
