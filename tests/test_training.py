@@ -184,6 +184,21 @@ def test_a_finished_run_is_left_alone_and_another_recipe_refused(clips, tmp_path
         train(small_recipe(clips, max_epochs=3), tmp_path)
 
 
+def test_a_run_goes_on_though_the_package_has_learned_new_settings(clips, tmp_path):
+    train(small_recipe(clips), tmp_path)
+    (tmp_path / "summary.json").unlink()
+    path = tmp_path / "recipe.toml"
+    before = path.read_text()
+    path.write_text(before.replace("beta2 = 0.999\n", ""))  # as a version before it wrote it
+    train(small_recipe(clips), tmp_path)
+    assert (tmp_path / "summary.json").is_file()
+    assert path.read_text() == before
+    for other in (before.replace("beta2 = 0.999\n", "beta2 = 0.99\n"), "not a recipe"):
+        path.write_text(other)
+        with pytest.raises(InputError, match="another recipe"):
+            train(small_recipe(clips), tmp_path)
+
+
 @pytest.mark.parametrize(
     ("kind", "options"),
     [

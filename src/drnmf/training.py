@@ -12,6 +12,7 @@ import logging
 import os
 import platform
 import time
+import tomllib
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -149,13 +150,22 @@ def _open_folder(folder: Path, recipe: Recipe) -> None:
     text = recipe.to_toml()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if (folder / RECIPE).is_file() and (folder / RECIPE).read_text() != text:
+        if (folder / RECIPE).is_file() and _as_written_today(folder / RECIPE) != text:
             raise InputError(f"{folder}: holds a run of another recipe; choose another folder, or delete it")
         if _rank() == 0:
             write_atomically(folder / RECIPE, text.encode())
             write_atomically(folder / "versions.json", json.dumps(_versions(), indent=2).encode())
     except OSError as error:
         raise InputError(f"{folder}: cannot be written ({error.strerror})") from None
+
+
+def _as_written_today(path: Path) -> str:
+    """A recipe's text with all settings: those that came after it was written had their defaults."""
+    text = path.read_text()
+    try:
+        return Recipe.from_tables(tomllib.loads(text), str(path)).to_toml()
+    except (InputError, tomllib.TOMLDecodeError):  # of a later version, or not ours
+        return text
 
 
 def _versions() -> dict[str, str]:
