@@ -225,7 +225,7 @@ def _deep_nmf(graph: _Graph, model: DeepNMF, magnitude: str, *state: str) -> Fra
 
 
 def _multiplicative_step(graph: _Graph, h: str, x: str, W: Tensor, beta: float, sparsity: float) -> str:
-    """`nmf.multiplicative_factor` times h; what does not depend on h is made once."""
+    """One of `nmf.multiplicative_updates`; what does not depend on h is made once."""
     model = graph.node("Max", graph.node("Gemm", h, W, transB=1), FLOOR)
     gain = x if beta == 2 else graph.node("Mul", x, graph.node("Pow", model, beta - 2))
     power = model if beta == 2 else graph.node("Pow", model, beta - 1)

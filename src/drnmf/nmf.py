@@ -5,7 +5,6 @@ iteration updates H, then W along the gradient of the objective in which W is re
 columns back to unit norm. All data are visited in chunks of frames, so only V and H themselves are ever held whole.
 """
 
-import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -104,8 +103,7 @@ def infer_activations(
         raise InputError(f"n_iter must not be negative, got {n_iter}")
     H = W.mT @ V if init is None else init
     _check_activations(V, W, H)
-    updates = _euclidean_updates if beta == 2 else functools.partial(_updates, beta=beta)
-    return torch.cat([updates(v, W, h, n_iter, sparsity) for v, h in _chunks(V, H, chunk)], 1)
+    return torch.cat([_updates(v, W, h, n_iter, beta, sparsity) for v, h in _chunks(V, H, chunk)], 1)
 
 
 @dataclass(frozen=True)
@@ -173,22 +171,25 @@ def unit_norm(W: Tensor) -> Tensor:
     return W / norm
 
 
-def multiplicative_factor(x: Tensor, W: Tensor, h: Tensor, *, beta: float, sparsity: float | Tensor) -> Tensor:
-    """Factor of one multiplicative update of h (..., T, N) for frames x (..., T, F)."""
-    return _activation_factor(x.mT, W, h.mT, beta, sparsity).mT
+def multiplicative_updates(x: Tensor, W: Tensor, h: Tensor, n_iter: int, *, beta: float, sparsity: float) -> Tensor:
+    """`n_iter` multiplicative updates of h (..., T, N) for frames x (..., T, F); they can be differentiated."""
+    return _updates(x.mT, W, h.mT, n_iter, beta, sparsity).mT
 
 
-def _updates(v: Tensor, W: Tensor, h: Tensor, n_iter: int, sparsity: float, *, beta: float) -> Tensor:
-    """`n_iter` updates of h, not in place, so that they can be differentiated."""
+def _updates(v: Tensor, W: Tensor, h: Tensor, n_iter: int, beta: float, sparsity: float) -> Tensor:
+    if beta == 2:
+        return _euclidean_updates(v, W, h, n_iter, sparsity)
     for _ in range(n_iter):
         h = h * _activation_factor(v, W, h, beta, sparsity)
     return h
 
 
 def _euclidean_updates(v: Tensor, W: Tensor, h: Tensor, n_iter: int, sparsity: float) -> Tensor:
-    """The same for beta = 2, where W^T v stays as it is, and W^T W is small enough to be worth having for few atoms."""
+    """For beta = 2, where W^T v stays as it is, and W^T W is worth having if it saves multiplications."""
+    F, N = W.shape
+    frames = n_iter * (v.numel() // F)
     projected = W.mT @ v
-    gram = W.mT @ W if W.shape[1] < 2 * W.shape[0] else None
+    gram = W.mT @ W if N * (F + frames) < 2 * F * frames else None
     for _ in range(n_iter):
         model = W.mT @ (W @ h) if gram is None else gram @ h
         h = h * projected / (model + sparsity).clamp_min(FLOOR)

@@ -1,12 +1,13 @@
 """Deep NMF: unfolded multiplicative updates (Le Roux, Hershey and Weninger, 2015)."""
 
+from functools import partial
 from typing import Self
 
 import torch
 from torch import Tensor, nn
 
 from drnmf.errors import InputError
-from drnmf.nmf import check_dictionary, multiplicative_factor, unit_norm
+from drnmf.nmf import check_dictionary, multiplicative_updates, unit_norm
 from drnmf.separator import Separator, State, dictionary_mask, split_sources
 
 
@@ -83,9 +84,10 @@ class DeepNMF(Separator):
         frames = torch.cat([past, magnitude], 1)
         x = stack_context(frames, self.context)
         W_untied = unit_norm(torch.exp(self.log_W))
-        h = x @ self.W
-        for W in [*[self.W] * self.n_tied, *W_untied]:
-            h = h * multiplicative_factor(x, W, h, beta=self.beta, sparsity=self.sparsity)
+        updates = partial(multiplicative_updates, x, beta=self.beta, sparsity=self.sparsity)
+        h = updates(self.W, x @ self.W, self.n_tied)
+        for W in W_untied:
+            h = updates(W, h, 1)
         newest = W_untied[-1, -self.n_features :]
         return dictionary_mask(h, newest, self.n_speech), (frames[:, frames.shape[1] - self.context + 1 :],)
 
