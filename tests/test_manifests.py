@@ -52,6 +52,7 @@ def mix_row(folder, row):
 def check_against_rows(folder, path, count):
     rows = np.genfromtxt(path, delimiter=",", names=True, dtype=None, encoding="utf-8")[:count]
     items = read_manifest(path)[:count]
+    assert len(items) == count
     dataset = Dataset(items)
     for item, row in zip(items, rows, strict=True):
         for mine, theirs in zip(dataset.waveforms(item), mix_row(folder, row), strict=True):
