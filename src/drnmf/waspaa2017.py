@@ -123,7 +123,7 @@ TUNED: dict[str, Tables] = {
     "snmf-n200": {},
     "snmf-n2000": {},
     "lstm-2x54": _lstm_tuned(4e-3),
-    "lstm-2x244": _lstm_tuned(2e-3),
+    "lstm-2x244": _lstm_tuned(4e-3),
     "lstm-5x70": _lstm_tuned(2e-3),
     "lstm-5x250": _lstm_tuned(1e-3),
     "deepnmf-n2000": {"data": _FRESH, "training": {**_FALLING, "learning_rate": 2e-3, "gradient_clip": 1.0}},
@@ -136,9 +136,7 @@ TUNED: dict[str, Tables] = {
 
 EPOCHS: dict[str, dict[int, int]] = {"tuned": {100: 20, 10: 100}}
 """How many a recipe takes for each size of the training set, if not as many as its rows say."""
-RATES: dict[str, dict[int, dict[str, float]]] = {
-    "tuned": {10: {"lstm-2x244": 4e-3, "lstm-5x70": 4e-3, "lstm-5x250": 2e-3}}
-}
+RATES: dict[str, dict[int, dict[str, float]]] = {"tuned": {10: {"lstm-5x70": 4e-3, "lstm-5x250": 2e-3}}}
 """Learning rates for a size of the training set, where dev chose others than the rows'."""
 ABLATION_EPOCHS = {"tuned": 40}
 """How many its ablations take."""
