@@ -252,6 +252,14 @@ def test_no_weights_take_a_weighted_alpha_out_of_the_stable_region(size, weight,
     assert expansion(model, x, seed) <= 1 + 1e-4
 
 
+@pytest.mark.parametrize("shape", [(9, 4), (9, 9), (5, 30)])  # more features than atoms, as many, fewer
+def test_all_weighted_steps_start_at_the_lipschitz_constant(shape):
+    W = torch.rand(*shape, generator=seeded(), dtype=torch.float64)
+    W /= W.norm(dim=0)
+    alpha = DRNMF.from_dictionary(W, 2, alpha_per="atom", alpha_range="weighted").alpha()
+    torch.testing.assert_close(alpha, torch.full_like(alpha, lipschitz(W)), rtol=1e-10, atol=0)
+
+
 def test_weighted_steps_of_some_atoms_can_be_longer_than_one_step_for_all():
     W = dictionary()
     model = DRNMF.from_dictionary(W, 1, alpha_per="atom", alpha_range="weighted")

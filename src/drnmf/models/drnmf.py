@@ -294,7 +294,11 @@ class DRNMF(Separator):
 
 def _eigenvector(W: Tensor) -> Tensor:
     """The eigenvector (N,) of W^T W that belongs to the largest eigenvalue; all its entries are positive."""
-    v: Tensor = torch.linalg.eigh((W.mT @ W).double())[1][:, -1].abs()
+    if W.shape[1] > W.shape[0]:  # with W W^T, the smaller one: if u is its eigenvector, W^T u is that of W^T W
+        v: Tensor = W.double().mT @ torch.linalg.eigh((W @ W.mT).double())[1][:, -1]
+        v = (v / v.norm()).abs()
+    else:
+        v = torch.linalg.eigh((W.mT @ W).double())[1][:, -1].abs()
     return v.clamp_min(1e-6 * float(v.max()))
 
 
