@@ -1,4 +1,4 @@
-"""The bundled model beside published enhancers, on the same sound and one thread: a live stream, and a whole recording.
+"""The bundled models beside published enhancers, on the same sound and one thread: a live stream and a recording.
 
 The rivals are ONNX files that are not part of this project. The environment variable DRNMF_RIVALS names the folder with
 `dtln1.onnx` and `dtln2.onnx` (DTLN, Westhausen and Meyer, 2020) and `gtcrn.onnx` (GTCRN, Rong et al., 2024); without it
@@ -12,6 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import numpy as np
 
 from benchmarks.measure import Row, in_fresh_process
 
+MODELS = {"DR-NMF (default)": "default", "DR-NMF (large)": "large"}
 OURS = "DR-NMF (default)"
 RATE = 16000
 WINDOW = 512
@@ -91,11 +93,11 @@ def gtcrn() -> Feed:
     return feed
 
 
-def drnmf() -> Feed:
+def drnmf(model: str) -> Feed:
     """Ours."""
     from drnmf import Streamer
 
-    return Streamer("default").feed
+    return Streamer(model).feed
 
 
 def whole(make: Callable[[], Feed], hop: int, x: Frames) -> None:
@@ -121,15 +123,16 @@ def measure(rounds: int, seconds: float) -> list[Row]:
     from drnmf import enhance
 
     torch.set_num_threads(1)
-    x, streams = noisy(seconds).numpy(), {OURS: (128, drnmf), **rivals()}
+    ours = {name: (128, partial(drnmf, model)) for name, model in MODELS.items()}
+    x, streams = noisy(seconds).numpy(), {**ours, **rivals()}
     live: dict[str, list[float]] = {name: [] for name in streams}
     file: dict[str, list[float]] = {name: [] for name in streams}
     for _ in range(rounds):
         for name, (hop, make) in streams.items():
             live[name].append(median_hop(make, hop, x))
             start = time.perf_counter()
-            if name == OURS:
-                enhance(x, RATE)
+            if name in MODELS:
+                enhance(x, RATE, MODELS[name])
             else:
                 whole(make, hop, x)
             file[name].append((time.perf_counter() - start) / seconds)
@@ -147,7 +150,7 @@ def run(*, quick: bool = False) -> list[Row]:
     """All of them, or ours alone where the rivals are not here."""
     rows: list[Row] = in_fresh_process("benchmarks.rivals", *(("1", "5") if quick else ("5", "20")))["rows"]
     for row in rows:
-        if OURS not in row["case"]:
+        if not any(name in row["case"] for name in MODELS):
             row["case"] += f": ours is {1 / row['times_faster_than_ours']:.1f} times faster"
     if folder() is None:
         rows[-1]["case"] += " (rivals are left out: DRNMF_RIVALS is not set)"

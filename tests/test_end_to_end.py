@@ -91,14 +91,16 @@ def test_speech_and_noise_and_strength(drnmf, tmp_path):
     assert np.array_equal(soundfile.read(tmp_path / "same.wav", dtype="int16")[0], x)
 
 
-def test_the_model_that_comes_with_the_package_is_the_default(drnmf, tmp_path):
+@pytest.mark.parametrize("model", ["default", "large"])
+def test_the_models_that_come_with_the_package(drnmf, tmp_path, model):
     bundled = Path(cli.__file__).parent / "bundled/demo"
-    assert drnmf("enhance", bundled / "noisy.flac", "-o", tmp_path / "a.flac", "-m", "default") == (0, "")
+    assert drnmf("enhance", bundled / "noisy.flac", "-o", tmp_path / "a.flac", "-m", model) == (0, "")
     clean, noisy, enhanced = (
         audio.read(p)[0] for p in (bundled / "clean.flac", bundled / "noisy.flac", tmp_path / "a.flac")
     )
     assert sdr(enhanced, clean) > sdr(noisy, clean) + 0.5  # a printer and a guitar, which it has never heard
-    torch.testing.assert_close(enhance(noisy, 16000), enhanced, rtol=0, atol=1e-4)
+    by_name = enhance(noisy, 16000) if model == "default" else enhance(noisy, 16000, model)
+    torch.testing.assert_close(by_name, enhanced, rtol=0, atol=1e-4)
 
 
 def test_a_tree_in_another_format_with_one_bad_file_then_again(drnmf, tmp_path):

@@ -17,6 +17,7 @@ from torch import Tensor
 
 import drnmf
 from drnmf import InputError, Streamer, audio, demo, enhance
+from drnmf.checkpoint import bundled_models
 from drnmf.enhance import _parts, enhance_file
 from drnmf.pipe import ENCODINGS, PipeReader, PipeWriter
 from drnmf.streaming import OVERLAP
@@ -499,7 +500,9 @@ def test_a_folder_that_cannot_be_written(tree, tmp_path):
     assert all("cannot be written" in failure for failure in result.failures)
 
 
+@pytest.mark.parametrize("model", bundled_models())
 @pytest.mark.parametrize("gain", [0.01, 0.1, 3.0])
-def test_the_bundled_model_does_not_depend_on_the_level(gain):
+def test_the_bundled_models_do_not_depend_on_the_level(gain, model):
     sound = demo.recording("noisy")
-    torch.testing.assert_close(enhance(gain * sound, 16000) / gain, enhance(sound, 16000), rtol=0, atol=1e-4)
+    louder = enhance(gain * sound, 16000, model)
+    torch.testing.assert_close(louder / gain, enhance(sound, 16000, model), rtol=0, atol=1e-4)

@@ -28,7 +28,7 @@ _stderr = Console(stderr=True)
 _CORES = os.cpu_count() or 1
 
 Jobs = Annotated[int, typer.Option(help="Processes to use.", min=1)]
-ModelName = Annotated[str, typer.Argument(help="Folder of a model, or the name of one that comes with drnmf.")]
+ModelName = Annotated[str, typer.Argument(help="Folder of a model, or a bundled one: default, large.")]
 Seed = Annotated[int, typer.Option(help="Of everything random.")]
 
 
@@ -51,7 +51,9 @@ def enhance(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="File to write, folder for several, or - for stdout.")
     ] = None,
-    model: Annotated[str, typer.Option("-m", "--model", help="Folder of a model, or the name of one.")] = "default",
+    model: Annotated[
+        str, typer.Option("-m", "--model", help="Folder of a model, or a bundled one: default, large.")
+    ] = "default",
     strength: Annotated[float, typer.Option(help="How much noise to remove, 0 to 1.", min=0, max=1)] = 1.0,
     noise: Annotated[Path | None, typer.Option(help="Also write what is removed: a file, or a folder.")] = None,
     format: Annotated[str | None, typer.Option(help="wav, flac, ogg, mp3, ... instead of the input's.")] = None,
