@@ -6,7 +6,7 @@ READY := .venv/.ready
 .PHONY: demo test lint bench clean
 
 demo: $(READY)  ## Enhance the bundled noisy recording; leaves wav files and a picture in demo/
-	$(BIN)/python -m drnmf.demo demo
+	$(BIN)/python -m drnmf.pictures.demo demo
 
 test: $(READY)  ## All tests, without any corpus or GPU
 	$(BIN)/python -m pytest
@@ -18,9 +18,9 @@ bench: $(READY)  ## Speed and memory of everything, as one table
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf .venv demo build dist src/drnmf/*.so
+	rm -rf .venv demo build dist src/drnmf/engines/*.so
 
-$(READY): pyproject.toml setup.py constraints.txt $(wildcard src/drnmf/*.[ch])
+$(READY): pyproject.toml setup.py constraints.txt $(wildcard src/drnmf/engines/csrc/*.[ch])
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --upgrade pip
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev]'

@@ -5,9 +5,9 @@ from glob import glob
 from setuptools import Extension, setup
 
 STEPS = Extension(
-    "drnmf._steps",
-    ["src/drnmf/steps.c"],
-    depends=sorted(glob("src/drnmf/*.h")),
+    "drnmf.engines._steps",
+    ["src/drnmf/engines/csrc/steps.c"],
+    depends=sorted(glob("src/drnmf/engines/csrc/*.h")),
     extra_compile_args=["-O3", "-g0", "-fno-math-errno", "-Wno-psabi"],
     optional=True,  # without a compiler the install goes on, and PyTorch does what this would do faster
 )

@@ -28,7 +28,7 @@ FILES = {  # rate, channels, encoding
 
 
 def models() -> list[str]:
-    from drnmf.checkpoint import bundled_models
+    from drnmf.models.folders import bundled_models
 
     return [*UNTRAINED, *(name for name in bundled_models() if name == "default")]
 
@@ -44,7 +44,7 @@ def model(name: str) -> "Separator":
 
 def noisy(seconds: float) -> torch.Tensor:
     """The bundled noisy recording again and again, its level going up and down, (samples,)."""
-    from drnmf.demo import recording
+    from drnmf.pictures.demo import recording
 
     n = round(16000 * seconds)
     sound = recording("noisy").repeat(n // 80000 + 1)[:n]
@@ -53,7 +53,7 @@ def noisy(seconds: float) -> torch.Tensor:
 
 def write(path: Path, hours: float, rate: int, channels: int, subtype: str) -> None:
     """A long file, in small blocks."""
-    from drnmf import audio
+    from drnmf.signal import audio
 
     minute = audio.resample(noisy(60).repeat(channels, 1), 16000, rate)
     with audio.Writer(path, rate, channels, subtype=subtype) as writer:
@@ -63,8 +63,8 @@ def write(path: Path, hours: float, rate: int, channels: int, subtype: str) -> N
 
 def measure_file(name: str, path: str) -> Row:
     """Time of a file, and memory above the bare interpreter with torch."""
-    from drnmf import audio
-    from drnmf.enhance import enhance_file
+    from drnmf.signal import audio
+    from drnmf.use.files import enhance_file
 
     network, source = model(name), Path(path)
     start = time.perf_counter()
@@ -82,7 +82,7 @@ def measure_file(name: str, path: str) -> Row:
 def measure_hops(name: str, seconds: str) -> Row:
     """Time per hop of 8 ms, one block after the other as from a sound card, and that of the processor alone."""
     from drnmf import Streamer
-    from drnmf.stft import HOP, SAMPLE_RATE
+    from drnmf.signal.spectra import HOP, SAMPLE_RATE
 
     streamer, blocks = Streamer(model(name)), noisy(float(seconds)).split(HOP)
     wall, processor = [], []

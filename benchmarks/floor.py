@@ -20,7 +20,8 @@ CASES = {"default": None, "DR-NMF K=5 N=200": 200, "DR-NMF K=5 N=2000": 2000}
 def measure(case: str, rounds: int) -> Row:
     from benchmarks.enhance import noisy
     from benchmarks.separators import dictionary
-    from drnmf import DRNMF, load_model, steps, stft
+    from drnmf import DRNMF, load_model, stft
+    from drnmf.engines import compiled as steps
 
     N = CASES[case]
     model = (load_model(case) if N is None else DRNMF.from_dictionary(dictionary(N, 1), 5)).freeze()

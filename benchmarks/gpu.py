@@ -19,9 +19,9 @@ from torch import Tensor
 if not torch.cuda.is_available():
     raise SystemExit("there is no GPU here")
 
-from drnmf.ista import lipschitz
-from drnmf.nmf import sparse_nmf
-from drnmf.scan import scan
+from drnmf.engines.scan import scan
+from drnmf.maths.nmf import sparse_nmf
+from drnmf.maths.thresholding import lipschitz
 
 F = 257
 CASES = [

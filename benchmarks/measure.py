@@ -25,7 +25,7 @@ def training_sound(kind: str) -> "Tensor":
     """All "speech" or "noise" among the tests' recordings, one after the other, (samples,)."""
     import torch
 
-    from drnmf import audio
+    from drnmf.signal import audio
 
     folder = Path(__file__).parents[1] / "tests" / "audio" / kind
     return torch.cat([audio.read(path)[0][0] for path in sorted(folder.iterdir())])

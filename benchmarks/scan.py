@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.measure import Row, best_seconds, in_fresh_process, peak_memory_mb
-from drnmf.ista import unfolded_ista
-from drnmf.scan import scan
+from drnmf.engines.scan import scan
+from drnmf.maths.thresholding import unfolded_ista
 
 WAYS = {"readable loop": unfolded_ista, "scan": scan}
 B, K, N, F = 32, 5, 200, 257

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from benchmarks.measure import Row, best_seconds, in_fresh_process, peak_memory_mb, training_sound
 from drnmf import DRNMF, DeepNMF, ISTAMask, LSTMMask, Separator, SistaRNN, SparseNMFMask, istft, load_model, stft
-from drnmf.demo import recording
+from drnmf.maths.nmf import unit_norm
 from drnmf.models.deep_nmf import stack_context
-from drnmf.nmf import unit_norm
-from drnmf.stft import SAMPLE_RATE
+from drnmf.pictures.demo import recording
+from drnmf.signal.spectra import SAMPLE_RATE
 
 FRONT_END = "STFT and inverse"
 SIZES = (200, 2000)

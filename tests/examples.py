@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 import drnmf
-from drnmf import audio
 from drnmf.models.deep_nmf import stack_context
+from drnmf.signal import audio
 
 AUDIO = Path(__file__).parent / "audio"
 DEVICES = [

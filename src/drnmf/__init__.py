@@ -1,15 +1,16 @@
 """Deep recurrent NMF for speech separation by unfolding iterative thresholding."""
 
-from drnmf.checkpoint import load_model, save_model
-from drnmf.divergence import beta_divergence
-from drnmf.enhance import enhance
 from drnmf.errors import InputError
-from drnmf.ista import fista, ista, lipschitz, step_bounds, warm_start_ista
+from drnmf.maths.divergence import beta_divergence
+from drnmf.maths.nmf import infer_activations, sparse_nmf, train_dictionaries
+from drnmf.maths.thresholding import fista, ista, lipschitz, step_bounds, warm_start_ista
 from drnmf.models import DRNMF, DeepNMF, ISTAMask, LSTMMask, OracleMask, SistaRNN, SparseNMFMask
-from drnmf.nmf import infer_activations, sparse_nmf, train_dictionaries
-from drnmf.separator import Separator, ratio_mask
-from drnmf.stft import istft, stft
-from drnmf.streaming import Streamer
+from drnmf.models.base import Separator, ratio_mask
+from drnmf.models.folders import load_model, save_model
+from drnmf.signal import audio
+from drnmf.signal.spectra import istft, stft
+from drnmf.use.files import enhance
+from drnmf.use.streaming import Streamer
 
 __version__ = "0.1.0"
 
@@ -24,6 +25,7 @@ __all__ = [
     "SistaRNN",
     "SparseNMFMask",
     "Streamer",
+    "audio",
     "beta_divergence",
     "enhance",
     "fista",

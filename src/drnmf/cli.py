@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from drnmf.errors import DivergedError, InputError
 
 if TYPE_CHECKING:
-    from drnmf.evaluation import Table
+    from drnmf.use.evaluation import Table
 
 app = typer.Typer(
     help="Deep recurrent NMF for speech separation.",
@@ -69,9 +69,9 @@ def enhance(
 
     import torch
 
-    from drnmf.enhance import PIPE, enhance_file
-    from drnmf.tree import enhance_tree, plan, suffix_of, summary
-    from drnmf.tree import shard as part
+    from drnmf.use.files import PIPE, enhance_file
+    from drnmf.use.folders import enhance_tree, plan, suffix_of, summary
+    from drnmf.use.folders import shard as part
 
     torch.set_num_threads(1)  # the products are small: more threads mostly wait for each other
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a scheduler's stop cleans up as Ctrl-C does
@@ -114,8 +114,8 @@ def train(
     """Train a model. The same command continues a run that was stopped."""
     from dataclasses import replace
 
-    from drnmf.recipe import Recipe, folders_recipe
-    from drnmf.training import train as run
+    from drnmf.training.recipe import Recipe, folders_recipe
+    from drnmf.training.run import train as run
 
     if recipe is not None and (speech or noise or rooms or start):
         raise InputError("give either a recipe or --speech and --noise, not both; in a recipe, --from is [model] start")
@@ -143,10 +143,10 @@ def evaluate(
     jobs: Jobs = _CORES,
 ) -> None:
     """Enhance the mixtures of a manifest with a model and score the result."""
-    from drnmf.checkpoint import load_model
     from drnmf.data.batches import Dataset
     from drnmf.data.manifests import read_manifest
-    from drnmf.evaluation import evaluate as run
+    from drnmf.models.folders import load_model
+    from drnmf.use.evaluation import evaluate as run
 
     with _progress() as progress:
         dataset = Dataset(read_manifest(manifest)[::every], progress=progress)
@@ -166,7 +166,7 @@ def score(
     jobs: Jobs = _CORES,
 ) -> None:
     """Score sound files against their clean references."""
-    from drnmf.evaluation import score_files
+    from drnmf.use.evaluation import score_files
 
     with _progress() as progress:
         count = _counting(progress, "scoring", None)
@@ -231,8 +231,8 @@ def reproduce(
     """Train and score every model of the paper's table. The same command continues what was stopped."""
     import signal
 
-    from drnmf import reproduce as run
-    from drnmf.report import write_report
+    from drnmf.paper import runs as run
+    from drnmf.paper.tables import write_report
 
     if experiment != "waspaa2017":
         raise InputError(f"there is no experiment {experiment!r}; known: waspaa2017")
@@ -264,8 +264,8 @@ def show(
     seconds: Annotated[float, typer.Option(help="How much of the file to draw, at most.")] = 60.0,
 ) -> None:
     """Draw the dictionaries of a model, layer by layer, or what it hears in a sound file."""
-    from drnmf import show as pictures
-    from drnmf.checkpoint import load_model
+    from drnmf.models.folders import load_model
+    from drnmf.pictures import show as pictures
 
     loaded, name = load_model(model), Path(model).name
     if file is None:
@@ -282,8 +282,8 @@ def export(
     output: Annotated[Path, typer.Option("-o", "--output", help="The ONNX file.")] = Path("model.onnx"),
 ) -> None:
     """Write a model as an ONNX network that takes one frame: magnitude and state in, mask and next state out."""
-    from drnmf.checkpoint import load_model
-    from drnmf.export import export as run
+    from drnmf.models.folders import load_model
+    from drnmf.use.export import export as run
 
     run(load_model(model), output)
     _stderr.print(f"{output}: {output.stat().st_size / 1e6:.1f} MB", highlight=False)
@@ -301,7 +301,7 @@ def live(
     devices: Annotated[bool, typer.Option("--devices", help="List the sound devices and end.")] = False,
 ) -> None:
     """Enhance what a microphone hears, live, into the speakers or another device, until Ctrl-C."""
-    from drnmf import live as sound
+    from drnmf.use import live as sound
 
     if devices:
         print(sound.devices())

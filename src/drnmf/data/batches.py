@@ -2,7 +2,7 @@
 
 The paper cuts *spectrograms* into sequences of at most 500 frames. Spectra are computed on the training device, so a
 batch holds waveforms, cut such that their spectra are those frames exactly. Frame t of a signal x covers samples
-[128 t - 512, 128 t), zeros outside the signal (see `drnmf.stft`): frames a to b - 1 are the full windows inside
+[128 t - 512, 128 t), zeros outside the signal (see `signal.spectra`): frames a to b - 1 are the full windows inside
 x[128 a - 512 : 128 (b - 1)]. Zeros behind a shorter sequence change none of its frames.
 
 A mixture is made once an epoch and then cut; the sequences wait in a window from which batches are drawn by chance, so
@@ -25,7 +25,7 @@ from drnmf.data.folders import Pool
 from drnmf.data.mixing import Item, Mixture, Pair
 from drnmf.data.recordings import Progress, Recordings, check_fit, files_of, listen, raise_first, scan
 from drnmf.errors import InputError
-from drnmf.stft import HOP, WINDOW, analyse, n_frames
+from drnmf.signal.spectra import HOP, WINDOW, analyse, n_frames
 
 _CHUNK = 500 * 16000  # samples, padding included, that are mixed at a time
 _WINDOW = 500_000  # frames from which batches are drawn: about an hour of sound, 0.5 GB

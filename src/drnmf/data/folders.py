@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from drnmf.audio import SUFFIXES
 from drnmf.data.mixing import Item, Mixture, Pair
 from drnmf.data.recordings import Sizes, raise_first, shorter
 from drnmf.data.variation import draw_variation
 from drnmf.errors import InputError
+from drnmf.signal.audio import SUFFIXES
 
 SNRS_DB = (-6.0, -3.0, 0.0, 3.0, 6.0, 9.0)
 LEVELS_DBFS = (-33.0, -25.0)

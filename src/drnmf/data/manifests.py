@@ -16,11 +16,11 @@ from concurrent.futures import ThreadPoolExecutor
 from math import isfinite
 from pathlib import Path
 
-from drnmf import audio
 from drnmf.data.mixing import Mixture
 from drnmf.data.recordings import Progress, Recordings, raise_first
 from drnmf.errors import InputError
-from drnmf.stft import SAMPLE_RATE
+from drnmf.signal import audio
+from drnmf.signal.spectra import SAMPLE_RATE
 
 COLUMNS = ("id", "speech", "rir", "background", "offset", "snr_db", "level_dbfs")
 

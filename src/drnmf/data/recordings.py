@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from drnmf import audio
 from drnmf.data.mixing import Item, Mixture, Pair, mix_batch
 from drnmf.data.variation import vary_noise, vary_speech
 from drnmf.errors import InputError
-from drnmf.stft import SAMPLE_RATE
+from drnmf.signal import audio
+from drnmf.signal.spectra import SAMPLE_RATE
 
 log = logging.getLogger("drnmf")
 

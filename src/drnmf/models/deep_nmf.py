@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from drnmf.errors import InputError
-from drnmf.nmf import check_dictionary, multiplicative_updates, unit_norm
-from drnmf.separator import Separator, State, dictionary_mask, split_sources
+from drnmf.maths.nmf import check_dictionary, multiplicative_updates, unit_norm
+from drnmf.models.base import Separator, State, dictionary_mask, split_sources
 
 
 class DeepNMF(Separator):

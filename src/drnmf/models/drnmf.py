@@ -7,14 +7,14 @@ from typing import Literal, NamedTuple, Self
 import torch
 from torch import Tensor, nn
 
-from drnmf import network
+from drnmf.engines import streams as network
+from drnmf.engines.gram import gram_scan
+from drnmf.engines.scan import scan
 from drnmf.errors import InputError
-from drnmf.gram import gram_scan
-from drnmf.ista import check_alpha, lipschitz
-from drnmf.level import running_level
-from drnmf.nmf import check_dictionary, unit_norm
-from drnmf.scan import scan
-from drnmf.separator import MASK_FLOOR, Separator, State, dictionary_mask, split_sources
+from drnmf.maths.nmf import check_dictionary, unit_norm
+from drnmf.maths.thresholding import check_alpha, lipschitz
+from drnmf.models.base import MASK_FLOOR, Separator, State, dictionary_mask, split_sources
+from drnmf.signal.level import running_level
 
 Per = Literal["layer", "atom"]
 _LEAST_LOG_WEIGHT = -15.0  # of an atom against that with the most: steps a million times shorter
@@ -54,7 +54,7 @@ class DRNMF(Separator):
         first_layer: "paper", or "original": the authors' code leaves -W^T W h / alpha out of layer 1.
         reconstruction: "shared": the mask is made with the last layer's dictionary (the paper); "separate": with a
             further nonnegative dictionary, not normalised, trained on its own (the authors' code).
-        level: magnitudes are first brought to this level by a running measure of it (`drnmf.level`), so that the mask
+        level: magnitudes are first brought to this level by a running measure of it (`signal.level`), so that the mask
             does not depend on how loud a recording is; None: taken as they are. The state then tells the level too.
         power: exponent applied to magnitudes next; the dictionary must come from data treated alike.
         warm_start: False starts every frame from h0: no recurrence.

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from drnmf.errors import InputError
-from drnmf.ista import check_alpha, ista_step, lipschitz, unfolded_ista
-from drnmf.nmf import check_dictionary, unit_norm
-from drnmf.separator import Separator, State, dictionary_mask, split_sources
+from drnmf.maths.nmf import check_dictionary, unit_norm
+from drnmf.maths.thresholding import check_alpha, ista_step, lipschitz, unfolded_ista
+from drnmf.models.base import Separator, State, dictionary_mask, split_sources
 
 
 class ISTAMask(Separator):

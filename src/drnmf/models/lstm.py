@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from drnmf.errors import InputError
-from drnmf.separator import Separator, State
+from drnmf.models.base import Separator, State
 
 
 class LSTMMask(Separator):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from drnmf.errors import InputError
-from drnmf.separator import Separator, State, ratio_mask
+from drnmf.models.base import Separator, State, ratio_mask
 
 
 class OracleMask(Separator):

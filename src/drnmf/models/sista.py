@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from drnmf.errors import InputError
-from drnmf.ista import check_alpha, lipschitz
-from drnmf.nmf import check_dictionary, unit_norm
-from drnmf.separator import Separator, State, ratio_mask, split_sources
+from drnmf.maths.nmf import check_dictionary, unit_norm
+from drnmf.maths.thresholding import check_alpha, lipschitz
+from drnmf.models.base import Separator, State, ratio_mask, split_sources
 
 
 def sista_step(

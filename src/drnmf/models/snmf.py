@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from drnmf.errors import InputError
-from drnmf.nmf import check_dictionary, infer_activations, unit_norm
-from drnmf.separator import Separator, State, dictionary_mask, split_sources
+from drnmf.maths.nmf import check_dictionary, infer_activations, unit_norm
+from drnmf.models.base import Separator, State, dictionary_mask, split_sources
 
 
 class SparseNMFMask(Separator):

@@ -1,0 +1,1 @@
+"""The recurrence of maths.thresholding, fast: in C, in Triton, on clusters and grids of CUDA blocks."""

@@ -1,0 +1,174 @@
+"""The recurrence in C: `scan` calls it on CPUs. Where `steps.c` is not compiled, PyTorch does the same, slower.
+
+Sequences do not depend on each other, so each thread takes some of them through all frames and layers. Large products
+are part of it: between them, the threads of PyTorch would go on turning for a while and take the processors away.
+"""
+
+import ctypes
+import itertools
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
+from importlib.util import find_spec
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+log = logging.getLogger("drnmf")
+
+_TYPES = {torch.float32: "f32", torch.float64: "f64"}
+_PLAIN = (Tensor, torch.nn.Parameter)  # not the stand-ins that tracing makes: they have no memory
+_BLOCK = 1024  # rows, frames of all sequences, whose activations of all layers are in memory at once
+_REGISTER, _PANEL = 16, 208  # numbers: the widths of panels are multiples of the one, and at most the other
+ROWS = 4  # of a tile: fewer sequences are done one by one
+_WORK = 2**22  # multiplications below which another thread is not worth starting
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """The compiled `steps.c`, where there is one."""
+    found = find_spec("drnmf.engines._steps")
+    if found is None or found.origin is None:
+        return None
+    try:
+        compiled = ctypes.CDLL(found.origin)
+    except OSError:  # compiled for another machine
+        return None
+    return compiled if agrees(compiled, "scan", _Scan) else None
+
+
+def agrees(compiled: ctypes.CDLL, name: str, struct: type[ctypes.Structure]) -> bool:
+    """Whether the library has the same structure: not if the package changed and was not installed anew."""
+    same = hasattr(compiled, f"size_of_{name}") and compiled[f"size_of_{name}"]() == ctypes.sizeof(struct)
+    if not same:
+        log.warning("the compiled part of drnmf is another version and is not used; install the package again")
+    return same
+
+
+def usable(x: Tensor) -> bool:
+    """Whether the compiled steps can take tensors like `x`."""
+    return x.device.type == "cpu" and x.dtype in _TYPES and type(x) in _PLAIN and library() is not None
+
+
+def function(name: str, dtype: torch.dtype) -> Callable[..., int]:
+    """A function of the library, for a type of numbers."""
+    found: Callable[..., int] = getattr(library(), f"{name}_{_TYPES[dtype]}")
+    return found
+
+
+class _Scan(ctypes.Structure):
+    """As in `steps.c`."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("K", "T", "B", "F", "N", "N_step", "W_layer", "A_layer")),
+        *((name, ctypes.c_int64) for name in ("x_sequence", "x_frame", "h_sequence", "h_frame", "h_atom")),
+        *((name, ctypes.c_void_p) for name in ("x", "W", "A", "threshold", "H")),
+    )
+
+
+class Layers(NamedTuple):
+    """What the Gram form multiplies by: matrices in panels."""
+
+    W_KFN: Tensor  # W / alpha
+    A_KNN: Tensor  # I - W^T W / alpha
+    threshold_KN: Tensor  # lambda / alpha
+
+
+def pack(W_KFN: Tensor, A_KNN: Tensor, threshold_KN: Tensor) -> Layers:
+    """The layers as C reads them."""
+    return Layers(panels(W_KFN), panels(A_KNN), threshold_KN.contiguous())
+
+
+def panels(A: Tensor, most: int = _PANEL) -> Tensor:
+    """Matrices (..., rows, columns) as C reads them: (..., panels, rows, width), with zeros after the last column.
+
+    A panel has at most so many columns: by default as many as registers can hold sums, so that it is read once and
+    straight through.
+    """
+    *_, rows, columns = A.shape
+    n = -(-columns // most)
+    width = -(-columns // (n * _REGISTER)) * _REGISTER
+    padded = torch.nn.functional.pad(A, (0, n * width - columns))
+    return padded.reshape(*A.shape[:-2], rows, n, width).transpose(-3, -2).contiguous()
+
+
+def activations(x_BTF: Tensor, h0_BN: Tensor, layers: Layers) -> Tensor:
+    """Activations h (B, T, N) of the last layer; those of the others are kept for a block of frames only."""
+    (B, T, _), N = x_BTF.shape, h0_BN.shape[1]
+    h_BTN, state = x_BTF.new_empty(B, T, N), h0_BN
+    n = max(1, _BLOCK // max(1, B))
+    for t in range(0, T, n):
+        h, _ = forward(x_BTF[:, t : t + n], state, layers)
+        h_BTN[:, t : t + n], state = h, h[:, -1]
+    return h_BTN
+
+
+def forward(x_BTF: Tensor, h0_BN: Tensor, layers: Layers) -> tuple[Tensor, list[Tensor]]:
+    """Activations h (B, T, N) of the last layer, and of all layers (K, 1 + T, b, N) for parts of the sequences.
+
+    The first frame of the last layer is the state before, h0; that of the others is not used.
+    """
+    (B, T, _), (K, _, N, _) = x_BTF.shape, layers.A_KNN.shape
+    x_BTF, h_BTN, kept, calls = _rows_together(x_BTF), x_BTF.new_empty(B, T, N), [], []
+    for part in _parts(x_BTF, K * N * N):
+        x, h = x_BTF[part], h_BTN[part]
+        H = x.new_empty(K, 1 + T, len(x), N)
+        H[-1, 0] = h0_BN[part]
+        kept.append(H)
+        calls.append(partial(_call, "forward", _struct(x, h, H, layers.A_KNN, layers), h))
+    _in_threads(calls)
+    return h_BTN, kept
+
+
+def backward(dh_BTN: Tensor, x_BTF: Tensor, kept: list[Tensor], A_KNN: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of h0, (B, N), and the sums over all rows [x, 1]^T g (K, F + 1, N) and s^T g (K, N, N)."""
+    (B, _, F), (K, N, _) = x_BTF.shape, A_KNN.shape
+    x_BTF, A_T, ds_BN, sums, calls = _rows_together(x_BTF), panels(A_KNN.mT), x_BTF.new_zeros(B, N), [], []
+    ends = itertools.accumulate((H.shape[2] for H in kept), initial=0)
+    for H, (begin, end) in zip(kept, itertools.pairwise(ends), strict=True):
+        x, dh, ds = x_BTF[begin:end], dh_BTN[begin:end], ds_BN[begin:end]
+        sums.append((x.new_zeros(K, F + 1, N), x.new_zeros(K, N, N)))
+        calls.append(partial(_call, "backward", _struct(x, dh, H, A_T), dh, ds, *sums[-1]))
+    _in_threads(calls)
+    xg_KFN, sg_KNN = (torch.stack(parts).sum(0) if len(parts) > 1 else parts[0] for parts in zip(*sums, strict=True))
+    return ds_BN, xg_KFN, sg_KNN
+
+
+def _rows_together(x: Tensor) -> Tensor:
+    return x if x.stride(-1) == 1 else x.contiguous()
+
+
+def _struct(x: Tensor, h: Tensor, H: Tensor, A: Tensor, layers: Layers | None = None) -> _Scan:
+    (B, T, F), (K, _, N, N_step) = x.shape, A.shape
+    W, threshold = (layers.W_KFN.data_ptr(), layers.threshold_KN.data_ptr()) if layers else (None, None)
+    W_layer = layers.W_KFN.stride(0) if layers else 0
+    sizes = (K, T, B, F, N, N_step, W_layer, A.stride(0), *x.stride()[:2], *h.stride())
+    return _Scan(*sizes, x.data_ptr(), W, A.data_ptr(), threshold, H.data_ptr())
+
+
+def _parts(x_BTF: Tensor, work: int) -> list[slice]:
+    """Sequences, with so much `work` in a frame, shared out among the threads that PyTorch may use."""
+    B, T, _ = x_BTF.shape
+    n = max(1, min(torch.get_num_threads(), B // ROWS, B * T * work // _WORK))
+    cuts = [round(B / ROWS * i / n) * ROWS for i in range(n)] + [B]
+    return [slice(*pair) for pair in itertools.pairwise(cuts)]
+
+
+def _in_threads(calls: Sequence[Callable[[], None]]) -> None:
+    """All calls at the same time."""
+    if len(calls) == 1:
+        calls[0]()
+        return
+    with ThreadPoolExecutor(len(calls)) as pool:  # not kept: a forked process would wait for threads it does not have
+        for done in [pool.submit(call) for call in calls]:
+            done.result()
+
+
+def _call(name: str, struct: _Scan, *tensors: Tensor) -> None:
+    if not struct.B * struct.T:
+        return
+    pointers = (ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors)
+    if not function(name, tensors[0].dtype)(ctypes.byref(struct), *pointers):
+        raise MemoryError(f"no memory for the {name} pass of {struct.B} x {struct.T} frames")

@@ -1,0 +1,65 @@
+"""CUDA kernels from source, by PyTorch's own run-time compiler: nothing but PyTorch for CUDA has to be installed."""
+
+import ctypes
+import logging
+import sys
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+log = logging.getLogger("drnmf")
+
+SHARED = 227 * 1024  # bytes of shared memory that a block can have on the GPUs these kernels are for
+
+
+def available(device: torch.device) -> bool:
+    """Whether kernels can be compiled for this device, and it has the shared memory and clusters of Hopper."""
+    return device.type == "cuda" and not torch.version.hip and _compiles(device)
+
+
+@cache
+def _compiles(device: torch.device) -> bool:
+    if torch.cuda.get_device_capability(device) < (9, 0):
+        return False
+    try:
+        with torch.cuda.device(device):
+            torch.cuda._compile_kernel('extern "C" __global__ void steps() {}', "steps")
+    except (AttributeError, OSError, RuntimeError) as error:  # an older PyTorch, or one without its compiler
+        log.warning("the fastest GPU kernels cannot be compiled here (%s); others do the same, slower", error)
+        return False
+    return True
+
+
+class Kernel:
+    """The function `steps` of a source file beside this one, compiled with `sizes` as its macros (about a second)."""
+
+    def __init__(self, source: str, **sizes: int) -> None:
+        text = (Path(__file__).parent / "csrc" / source).read_text()
+        options = [f"-D{name}={int(value)}" for name, value in sizes.items()]
+        self._kernel = torch.cuda._compile_kernel(text, "steps", nvcc_options=options)
+        self._kernel.set_shared_memory_config(SHARED)
+
+    def __call__(
+        self, *arguments: Tensor | int, blocks: int, threads: int, shared: int, cooperative: bool = False
+    ) -> None:
+        """Launch on the current stream; `cooperative`: only when all blocks can run at the same time."""
+        values = [ctypes.c_int(a) if isinstance(a, int) else ctypes.c_void_p(a.data_ptr()) for a in arguments]
+        pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
+        stream = torch.cuda.current_stream()._as_parameter_
+        sizes = (blocks, 1, 1, threads, 1, 1, shared)
+        driver = _driver()
+        if cooperative:
+            status = driver.cuLaunchCooperativeKernel(self._kernel.func, *sizes, stream, pointers)
+        else:
+            status = driver.cuLaunchKernel(self._kernel.func, *sizes, stream, pointers, None)
+        if status:
+            raise RuntimeError(
+                f"CUDA refused to start a kernel of {blocks} blocks of {threads} threads (error {status})"
+            )
+
+
+@cache
+def _driver() -> ctypes.CDLL:
+    return ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")

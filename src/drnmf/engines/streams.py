@@ -1,0 +1,182 @@
+"""A whole network in C: frame by frame, and from sound to sound, as `streaming` needs it.
+
+Where `steps.c` is not compiled, PyTorch does the same, slower.
+"""
+
+import ctypes
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from drnmf.engines import compiled as steps
+from drnmf.signal.spectra import HOP, WINDOW, sqrt_hann
+
+Samples = np.ndarray[Any, Any]
+
+_SAMPLES = 4096  # of a channel that go through a network at a time
+
+
+class _Network(ctypes.Structure):
+    """As in `steps.c`."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("K", "F", "N", "n_speech", "N_step", "F_step")),
+        *((name, ctypes.c_int64) for name in ("W_layer", "A_layer", "atoms_layer", "residual_first_layer")),
+        *((name, ctypes.c_void_p) for name in ("A", "W", "atoms", "rate", "threshold", "reconstruction", "h0")),
+        *((name, ctypes.c_double) for name in ("level", "power", "floor")),
+    )
+
+
+class Network(NamedTuple):
+    """A whole network as it acts on single frames: what C reads, packed once."""
+
+    W_KFN: Tensor | None  # W / alpha, in the Gram form
+    A_KNN: Tensor | None  # I - W^T W / alpha, in the Gram form
+    atoms_KNF: Tensor | None  # -W^T, in the factored form
+    rate_KN: Tensor  # 1 / alpha
+    threshold_KN: Tensor  # lambda / alpha
+    reconstruction_NF: Tensor
+    h0_N: Tensor | None  # where every frame starts, if not where the last one ended
+    n_features: int
+    n_speech: int
+    residual_first_layer: bool
+    level: float  # to which magnitudes are brought; 0: they are taken as they come
+    power: float
+    floor: float
+
+    def struct(self) -> _Network:
+        """As C takes it; valid as long as this exists."""
+        K, N = self.threshold_KN.shape
+        matrices = (self.W_KFN, self.A_KNN, self.atoms_KNF)
+        layers = (0 if A is None else A.stride(0) for A in matrices)
+        widths = 0 if self.W_KFN is None else self.W_KFN.shape[-1], self.reconstruction_NF.shape[-1]
+        sizes = (K, self.n_features, N, self.n_speech, *widths, *layers, self.residual_first_layer)
+        vectors = (self.rate_KN, self.threshold_KN, self.reconstruction_NF, self.h0_N)
+        tensors = (self.A_KNN, self.W_KFN, self.atoms_KNF, *vectors)
+        pointers = (None if tensor is None else tensor.data_ptr() for tensor in tensors)
+        return _Network(*sizes, *pointers, self.level, self.power, self.floor)
+
+    def takes(self, x_BTF: Tensor) -> bool:
+        """Whether `activations` is for such frames: frames that do not depend on each other PyTorch does as fast."""
+        same = steps.usable(x_BTF) and x_BTF.dtype == self.rate_KN.dtype and self.h0_N is None
+        return same and (self.A_KNN is not None or len(x_BTF) < steps.ROWS)
+
+    def activations(self, x_BTF: Tensor, h0_BN: Tensor) -> Tensor:
+        """Activations h (B, T, N) of the last layer for x = magnitude^power."""
+        if self.W_KFN is not None and self.A_KNN is not None:
+            layers = steps.Layers(self.W_KFN, self.A_KNN, self.threshold_KN)
+            return steps.activations(x_BTF, h0_BN, layers)
+        (B, T, _), run, struct = x_BTF.shape, steps.function("activations", x_BTF.dtype), self.struct()
+        x_BTF, state_BN, h_BTN = x_BTF.contiguous(), h0_BN.clone(), x_BTF.new_empty(B, T, h0_BN.shape[1])
+        for x, state, h in zip(x_BTF, state_BN, h_BTN, strict=True):
+            x_at, state_at, h_at = (ctypes.c_void_p(tensor.data_ptr()) for tensor in (x, state, h))
+            if not run(ctypes.byref(struct), x_at, ctypes.c_int64(T), state_at, h_at):
+                raise MemoryError("no memory for a frame")
+        return h_BTN
+
+
+@cache
+def _agrees() -> bool:
+    compiled = steps.library()
+    structs = {"network": _Network, "stream": _Stream}
+    return compiled is not None and all(steps.agrees(compiled, name, struct) for name, struct in structs.items())
+
+
+def usable(x: Tensor) -> bool:
+    """Whether compiled networks can take tensors like `x`."""
+    return steps.usable(x) and _agrees()
+
+
+def pack(
+    W_KFN: Tensor,
+    *,
+    alpha_KN: Tensor,
+    sparsity_KN: Tensor,
+    reconstruction_FN: Tensor,
+    n_speech: int,
+    level: float,
+    power: float,
+    floor: float,
+    h0_N: Tensor | None = None,
+    transition_NN: Tensor | None = None,
+    residual_first_layer: bool = True,
+) -> Network:
+    """Pack a network, in the form that reads less: of A only the rows of active atoms are read."""
+    K, F, N = W_KFN.shape
+    alpha_KN = alpha_KN.expand(K, N)
+    rate_KN, threshold_KN = 1 / alpha_KN, (sparsity_KN / alpha_KN).contiguous()
+    W, A, atoms = None, None, None
+    if N <= F or transition_NN is not None:
+        identity, scaled_KFN = torch.eye(N, dtype=W_KFN.dtype), W_KFN / alpha_KN[:, None]
+        A_KNN = identity - W_KFN.mT @ scaled_KFN
+        A_KNN[0] = A_KNN[0] if residual_first_layer else identity
+        A_KNN[0] = A_KNN[0] if transition_NN is None else transition_NN @ A_KNN[0]
+        W, A = steps.panels(scaled_KFN), steps.panels(A_KNN)
+    else:
+        atoms = steps.panels(-W_KFN.mT, F)  # one panel: rows are multiplied by a vector as well
+    reconstruction = steps.panels(reconstruction_FN.mT, F)
+    tensors = W, A, atoms, rate_KN, threshold_KN, reconstruction, h0_N
+    return Network(*tensors, F, n_speech, residual_first_layer, level, power, floor)
+
+
+class _Stream(ctypes.Structure):
+    """As in `steps.c`."""
+
+    _fields_ = (
+        ("network", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("channels", "in_step", "out_step", "waits", "top", "top_end")),
+        *((name, ctypes.c_double) for name in ("strength", "silence", "loudness", "peak")),
+        *((name, ctypes.c_void_p) for name in ("window", "turns", "waiting", "tail", "h", "in", "out")),
+    )
+
+
+class Stream:
+    """Sound (channels, samples) through a network, a hop after the other: what its mask removes.
+
+    Args:
+        network: what makes the mask.
+        channels: that share one mask.
+        strength: how much of what the mask removes is removed.
+        top: bins; if given, a further row of the output tells the share that is removed there.
+        silence: sum of magnitudes there below which there is nothing to weigh the mask by.
+    """
+
+    def __init__(
+        self, network: Network, *, channels: int, strength: float, top: slice | None = None, silence: float = 0.0
+    ) -> None:
+        angles = 2 * np.pi * np.arange(WINDOW) / WINDOW
+        dtype, rows = network.threshold_KN.numpy().dtype, channels + (top is not None)
+        turns = np.stack([np.cos(angles), np.sin(angles)]).astype(dtype)
+        window = sqrt_hann(network.threshold_KN.dtype, network.threshold_KN.device).numpy()
+        self._waiting, self._tail = np.zeros((channels, WINDOW), dtype), np.zeros((rows, WINDOW), dtype)
+        self._h = np.zeros(network.threshold_KN.shape[1], dtype)
+        # sound goes through memory of our own, whose address is known: asking numpy for one takes its time
+        self._in, self._out = np.zeros((channels, _SAMPLES), dtype), np.zeros((rows, _SAMPLES + HOP), dtype)
+        struct, bins = network.struct(), (0, 0) if top is None else (top.start, top.stop)
+        arrays = (window, turns, self._waiting, self._tail, self._h, self._in, self._out)
+        sizes = (channels, _SAMPLES, _SAMPLES + HOP, 0, *bins)
+        self._stream = _Stream(
+            ctypes.addressof(struct), *sizes, strength, silence, 0.0, 0.0, *(a.ctypes.data for a in arrays)
+        )
+        self._address = ctypes.c_void_p(ctypes.addressof(self._stream))
+        self._memory = network, struct, window, turns  # what the addresses above stand for must not go away
+        self._feed = steps.function("feed", network.threshold_KN.dtype)
+
+    def start(self, h_N: Tensor) -> None:
+        """Start with a state, after a window of zeros whose frame is done."""
+        self._waiting[:], self._tail[:], self._h[:] = 0, 0, h_N.numpy()
+        self._stream.waits, self._stream.loudness, self._stream.peak = WINDOW - HOP, 0.0, 0.0
+
+    def feed(self, x: Samples) -> Samples:
+        """The next samples (channels, n); what they complete, (rows, hops of samples)."""
+        n = x.shape[1]
+        if n > _SAMPLES:
+            return np.concatenate([self.feed(x[:, i : i + _SAMPLES]) for i in range(0, n, _SAMPLES)], 1)
+        self._in[:, :n] = x
+        hops = self._feed(self._address, n)
+        if hops < 0:
+            raise MemoryError("no memory for a frame")
+        return self._out[:, : hops * HOP].copy()

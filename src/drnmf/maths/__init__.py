@@ -1,0 +1,1 @@
+"""Sparse NMF and iterative thresholding, to be read beside the paper: the oracle of everything fast."""

@@ -1,0 +1,132 @@
+"""A model is a folder: config.json says what it is, model.safetensors holds its weights. No pickle."""
+
+import json
+import os
+import tempfile
+import textwrap
+from hashlib import sha256
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+from safetensors import SafetensorError
+
+from drnmf.errors import InputError
+from drnmf.models import DRNMF, DeepNMF, ISTAMask, LSTMMask, SistaRNN, SparseNMFMask
+from drnmf.models.base import Separator
+from drnmf.signal.spectra import HOP, SAMPLE_RATE, WINDOW
+
+FORMAT = 1
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+_FRONT_END = {"sample_rate": SAMPLE_RATE, "window": WINDOW, "hop": HOP}
+_MODELS: dict[str, type[Separator]] = {
+    model.__name__: model for model in (DRNMF, DeepNMF, ISTAMask, LSTMMask, SistaRNN, SparseNMFMask)
+}
+
+
+def save_model(model: Separator, folder: str | Path) -> None:
+    """Write `model` into `folder`, which is made if need be; a reader never sees a half-written file."""
+    name = type(model).__name__
+    if name not in _MODELS:
+        raise InputError(f"{name} cannot be saved: it holds the answer to one mixture, not a model")
+    weights = safetensors.torch.save({k: v.detach().contiguous().cpu() for k, v in model.state_dict().items()})
+    config = {
+        "format": FORMAT,
+        "model": name,
+        **_FRONT_END,
+        "config": model.config,
+        "sha256": _digest(weights),
+    }
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        _write(Path(folder), {WEIGHTS: weights, CONFIG: (json.dumps(config, indent=2) + "\n").encode()})
+    except OSError as error:
+        raise InputError(f"{folder}: the model cannot be written there ({error.strerror})") from None
+
+
+def load_model(folder_or_name: str | Path) -> Separator:
+    """Read a model from a folder, or one that comes with the package by its name (`bundled_models`)."""
+    folder = _find(folder_or_name)
+    config = _read_config(folder / CONFIG)
+    try:
+        weights = (folder / WEIGHTS).read_bytes()
+    except OSError as error:
+        raise InputError(
+            f"{folder / WEIGHTS}: cannot be read ({error.strerror}); copy the model's folder anew"
+        ) from None
+    if _digest(weights) != config.get("sha256"):
+        raise InputError(
+            f"{folder / WEIGHTS}: damaged, or not the weights of its {CONFIG}; copy the model's folder anew"
+        )
+    try:
+        tensors = safetensors.torch.load(weights)
+        model = _MODELS[config["model"]](**config["config"])
+        dtypes = {t.dtype for t in tensors.values() if t.is_floating_point()}
+        model.to(dtype=dtypes.pop() if len(dtypes) == 1 else None)
+        model.load_state_dict(tensors)
+    except (SafetensorError, RuntimeError, TypeError, KeyError, ValueError) as error:
+        reason = textwrap.shorten(str(error), 160)
+        raise InputError(f"{folder}: config and weights do not belong together: {reason}") from None
+    return model.eval()
+
+
+def bundled_models() -> list[str]:
+    """Names of the models that come with the package."""
+    root = resources.files("drnmf") / "bundled"
+    return sorted(entry.name for entry in root.iterdir() if (entry / CONFIG).is_file()) if root.is_dir() else []
+
+
+def _find(folder_or_name: str | Path) -> Path:
+    folder = Path(folder_or_name)
+    if (folder / CONFIG).is_file():
+        return folder
+    if str(folder_or_name) in bundled_models():
+        return Path(str(resources.files("drnmf") / "bundled" / str(folder_or_name)))
+    if folder.is_dir():
+        raise InputError(f"{folder}: not a model, it has no {CONFIG}")
+    names = ", ".join(bundled_models()) or "none"
+    raise InputError(f"{folder_or_name}: no such model folder; bundled models: {names}")
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    try:
+        config = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: not readable as a model's configuration ({error})") from None
+    if not isinstance(config, dict) or not isinstance(config.get("format"), int) or "config" not in config:
+        raise InputError(f"{path}: not a drnmf model's configuration")
+    if config["format"] > FORMAT:
+        raise InputError(f"{path}: written by a newer drnmf (format {config['format']}); upgrade drnmf to read it")
+    if config.get("model") not in list(_MODELS):  # a list: a foreign file's value need not be hashable
+        raise InputError(f"{path}: unknown kind of model {config.get('model')!r}; known: {', '.join(sorted(_MODELS))}")
+    for key, value in _FRONT_END.items():
+        if config.get(key) != value:
+            raise InputError(f"{path}: {key} is {config.get(key)}, this version works with {value}")
+    return config
+
+
+def _digest(weights: bytes) -> str:
+    return sha256(weights).hexdigest()
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write under a temporary name in the same folder, then rename."""
+    _write(path.parent, {path.name: content})
+
+
+def _write(folder: Path, contents: dict[str, bytes]) -> None:
+    """Write all files under temporary names, and rename them only when all are complete."""
+    staged: list[tuple[str, Path]] = []
+    try:
+        for name, content in contents.items():
+            handle, temporary = tempfile.mkstemp(dir=folder, prefix=f".{name}.")
+            staged.append((temporary, folder / name))
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+            os.chmod(temporary, 0o644)
+        for temporary, path in staged:
+            os.replace(temporary, path)
+    finally:
+        for temporary, _ in staged:
+            Path(temporary).unlink(missing_ok=True)

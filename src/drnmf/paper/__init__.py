@@ -1,0 +1,1 @@
+"""The paper's experiment: its cells as data, their runs, their tables."""

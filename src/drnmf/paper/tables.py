@@ -1,0 +1,240 @@
+"""What came of `drnmf.paper.runs`: its folder of cells as records, as tables, and as the figure of learning curves.
+
+A record is what is known of one cell. Tables show means over the seeds that are there, with half of their range behind
+a ±; cells that are not there are shown as "-" and listed below.
+"""
+
+import csv
+import io
+import json
+import logging
+import math
+from collections.abc import Callable, Iterable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from drnmf.models.folders import CONFIG, load_model, write_atomically
+from drnmf.paper.runs import DIVERGED, SETS, SUMMARY, Cell
+from drnmf.paper.waspaa2017 import RECIPES, ROWS, SIZES, Row, ablations
+
+log = logging.getLogger("drnmf")
+
+Record = dict[str, Any]
+Lines = list[list[str]]
+"""Cells of a table, the first line its head."""
+
+_DIGITS = {"dev_loss": 4, "test_stoi": 3, "real_time_factor": 4}
+
+
+def records(recipe: str, folder: Path) -> list[Record]:
+    """All cells of a recipe that have a model."""
+    rows = [*ROWS, *ablations(recipe)]
+    found = []
+    for size in SIZES:
+        for row in rows:
+            seeds = (path.name for path in (folder / recipe / str(size) / row.id).glob("*") if path.name.isdigit())
+            found += [Cell(recipe, size, row, int(seed)) for seed in sorted(seeds)]
+    return [_record(cell, folder) for cell in found if (folder / cell.id / CONFIG).is_file()]
+
+
+def _record(cell: Cell, folder: Path) -> Record:
+    path, row = folder / cell.id, cell.row
+    model = load_model(path)
+    parameters = sum(p.numel() for p in model.parameters()) or sum(b.numel() for b in model.buffers())
+    record: Record = {"recipe": cell.recipe, "size": cell.size, "row": row.id, "seed": cell.seed, "name": row.name}
+    record |= {"K": row.K, "N": row.N, "P": parameters, "finished": True, "best_epoch": None, "epochs": None}
+    if (path / "history.csv").is_file():
+        losses = [loss if math.isfinite(loss) else math.inf for loss in _column(path, "validation_loss")]
+        record |= {"best_epoch": losses.index(min(losses)), "epochs": len(losses) - 1}
+        record["finished"] = (path / SUMMARY).is_file()
+    record["diverged"] = (path / DIVERGED).is_file()
+    for name in SETS:
+        scores = path / "scores" / f"{name}.json"
+        summary = json.loads(scores.read_text())["summary"][-1] if scores.is_file() else {}
+        record |= {f"{name}_{key}": value for key, value in summary.items() if not key.endswith("_improvement")}
+        record.pop(f"{name}_snr_db", None)
+    speed = folder / f"speed-{cell.recipe}.json"
+    factors = json.loads(speed.read_text())["real_time_factor"] if speed.is_file() else {}
+    sparse = factors.get(f"snmf-n{row.N}")
+    record["real_time_factor"] = factors.get(row.id)
+    record["times_faster"] = sparse / factors[row.id] if sparse and row.id in factors else None
+    return record
+
+
+def _column(path: Path, name: str) -> list[float]:
+    with (path / "history.csv").open() as file:
+        return [float(row[name]) for row in csv.DictReader(file)]
+
+
+def paper_table(found: Sequence[Record]) -> Lines:
+    """Table 1 of the paper, its columns and rows; the line above all is the noisy input."""
+    columns = ("dev_loss", "dev_sdr", "test_sdr")
+    head = ["model", "K", "N", "P", *(f"{size} %: {_title(key)}" for size in SIZES for key in columns)]
+    noisy = [_cell(found, key.replace("_sdr", "_sdr_noisy")) if "sdr" in key else "-" for key in columns]
+    lines = [head, ["noisy", "-", "-", "-", *noisy * len(SIZES)]]
+    for row in ROWS:
+        mine = [record for record in found if record["row"] == row.id]
+        lines.append([row.name, *_model(row, mine)[1:]])
+        for part in (_of_size(mine, size) for size in SIZES):
+            lines[-1] += [_cell(part, key) + (_mark(part) if key == columns[0] else "") for key in columns]
+    return lines
+
+
+def further_table(found: Sequence[Record]) -> Lines:
+    """What the paper's table does not tell, a line for each cell that is there."""
+    columns = ("test_si_sdr", "test_pesq", "test_stoi", "newhome_sdr", "unseen_sdr", "real_time_factor", "times_faster")
+    lines = [["model", "K", "N", "training set", "best epoch", *map(_title, columns)]]
+    for row in ROWS:
+        for size in SIZES:
+            mine = _of_size([record for record in found if record["row"] == row.id], size)
+            if mine:
+                name, K, N, _ = _model(row, mine)
+                epoch = ", ".join(f"{r['best_epoch']} of {r['epochs']}" for r in mine if r["epochs"] is not None)
+                lines.append([name, K, N, f"{size} %", epoch or "-", *(_cell(mine, key) for key in columns)])
+    return lines
+
+
+def ablation_table(recipe: str, found: Sequence[Record]) -> Lines:
+    """The ablations, the first of which changes nothing, on 10 % of the training set."""
+    columns = ("dev_loss", "dev_sdr", "test_sdr", "test_si_sdr", "test_pesq", "test_stoi")
+    lines = [["model", "P", "best epoch", *map(_title, columns)]]
+    rows = [row for row in ablations(recipe) if any(record["row"] == row.id for record in found)]
+    for row in rows:
+        mine = _of_size([record for record in found if record["row"] == row.id], 10)
+        name, _, _, P = _model(row, mine)
+        epoch = ", ".join(f"{r['best_epoch']} of {r['epochs']}" for r in mine if r["epochs"] is not None)
+        lines.append([name, P, epoch or "-", *(_cell(mine, key) for key in columns)])
+    return lines
+
+
+def changes(recipe: str) -> list[str]:
+    """What a recipe changes in the paper's settings, a line for each row where it does."""
+    told = []
+    for row in ROWS:
+        tables = RECIPES[recipe][row.id]
+        new = [(f"{section}.{key}", value) for section, table in tables.items() for key, value in table.items()]
+        words = [f"no {key}" if value is None else f"{key} = {value}" for key, value in new]
+        told += [f"{row.name}, K = {row.K}, N = {row.N}: {', '.join(words)}"] if words else []
+    return told
+
+
+def remarks(found: Sequence[Record]) -> list[str]:
+    """What the tables do not have, and what is to be known of what they have."""
+    there = {(record["size"], record["row"]) for record in found}
+    missing = [f"{size}/{row.id}" for size in SIZES for row in ROWS if (size, row.id) not in there]
+    told = [f"missing: {', '.join(missing)}"] if missing else []
+    if any(record["diverged"] for record in found):
+        told.append("† diverged: these are the best weights before")
+    if any(not record["finished"] and not record["diverged"] for record in found):
+        told.append("… training is not finished")
+    return told
+
+
+def write_report(recipe: str, folder: Path) -> str:
+    """Write table-RECIPE as .txt, .md, .csv and .json and learning-curves-RECIPE.png; return the text."""
+    found = records(recipe, folder)
+    tables = {
+        "Table 1": paper_table(found),
+        "Further scores on test, and speed": further_table(found),
+        "Ablations, on 10 % of the training set": ablation_table(recipe, found),
+    }
+    tables = {title: lines for title, lines in tables.items() if len(lines) > 1}
+    below = remarks(found), changes(recipe)
+    forms = {
+        "txt": _document(tables, *below, "{}", _aligned),
+        "md": _document(tables, *below, "## {}", _markdown),
+        "csv": _flat(found),
+        "json": json.dumps(found, indent=2) + "\n",
+    }
+    for suffix, content in forms.items():
+        write_atomically(folder / f"table-{recipe}.{suffix}", content.encode())
+    if find_spec("matplotlib") is None:
+        log.info("the figure is left out: pip install matplotlib")
+    elif any(record["epochs"] for record in found):
+        _draw(recipe, folder)
+    return forms["txt"]
+
+
+def _draw(recipe: str, folder: Path) -> None:
+    """Figure 2: four panels, 100 % and 10 % of the training set with 2 and 5 layers each."""
+    from drnmf.pictures import plots
+
+    panels: dict[str, dict[str, tuple[list[float], list[float]]]] = {}
+    for size in SIZES:
+        for K in (2, 5):
+            curves = panels.setdefault(f"{size} % of the training set, K = {K}", {})
+            for row in ROWS:
+                paths = sorted((folder / recipe / str(size) / row.id).glob("*/history.csv"))
+                if row.K == K and paths:
+                    path = paths[0].parent
+                    curves[f"{row.name}, N = {row.N}"] = (
+                        _column(path, "training_loss"),
+                        _column(path, "validation_loss"),
+                    )
+    content = io.BytesIO()
+    plots.learning_panels(panels).savefig(content, format="png", dpi=100)
+    write_atomically(folder / f"learning-curves-{recipe}.png", content.getvalue())
+
+
+def _of_size(found: Iterable[Record], size: int) -> list[Record]:
+    return [record for record in found if record["size"] == size]
+
+
+def _model(row: Row, found: Sequence[Record]) -> list[str]:
+    """Name with its mark, K, N and P."""
+    return [row.name + _mark(found), str(row.K), str(row.N), f"{found[0]['P']:,}" if found else "-"]
+
+
+def _mark(found: Sequence[Record]) -> str:
+    return "†" if any(r["diverged"] for r in found) else "…" if any(not r["finished"] for r in found) else ""
+
+
+def _title(key: str) -> str:
+    words = {"sdr": "SDR", "si": "SI-", "pesq": "PESQ", "stoi": "STOI", "real": "real-"}
+    title = " ".join(words.get(word, word) for word in key.split("_"))
+    return title.replace("- ", "-").replace("times faster", "times faster than sparse NMF")
+
+
+def _cell(found: Iterable[Record], key: str) -> str:
+    """The mean over seeds and, if there are several, half their range."""
+    values = [record[key] for record in found if record.get(key) is not None]
+    digits = _DIGITS.get(key, 2)
+    if not values:
+        return "-"
+    spread = f" ±{(max(values) - min(values)) / 2:.{digits}f}" if len(values) > 1 and max(values) > min(values) else ""
+    return f"{fmean(values):.{digits}f}{spread}"
+
+
+def _document(
+    tables: dict[str, Lines], remarks: list[str], changes: list[str], heading: str, form: Callable[[Lines], str]
+) -> str:
+    parts = [f"{heading.format(title)}\n\n{form(lines)}" for title, lines in tables.items()]
+    lists = {"Remarks": remarks, "Changes to the paper's settings": changes}
+    parts += [
+        f"{heading.format(title)}\n\n" + "".join(f"- {x}\n" for x in told) for title, told in lists.items() if told
+    ]
+    return "\n".join(parts)
+
+
+def _aligned(lines: Lines) -> str:
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    aligned = ["  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]).rstrip() for line in lines]
+    return "\n".join(aligned) + "\n"
+
+
+def _markdown(lines: Lines) -> str:
+    head, *body = lines
+    return "".join(f"| {' | '.join(line)} |\n" for line in [head, ["---", *["--:"] * (len(head) - 1)], *body])
+
+
+def _flat(found: Sequence[Record]) -> str:
+    text = io.StringIO()
+    keys = dict.fromkeys(key for record in found for key in record)
+    writer = csv.DictWriter(text, list(keys), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(
+        {k: "" if v is None or (isinstance(v, float) and math.isnan(v)) else v for k, v in r.items()} for r in found
+    )
+    return text.getvalue()

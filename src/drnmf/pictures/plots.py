@@ -1,0 +1,301 @@
+"""Pictures: spectrograms, dictionaries, activations, a separation at a glance, learning curves.
+
+Every function returns a matplotlib Figure, to save or to show; nothing touches pyplot or its global state. Frames run
+along the horizontal axis in seconds, frequencies upwards in kHz, magnitudes are in dB below the largest one drawn.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from drnmf.errors import InputError
+from drnmf.signal.spectra import HOP, SAMPLE_RATE, WINDOW
+
+try:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, FigureBase
+    from matplotlib.image import AxesImage
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+except ModuleNotFoundError:
+    raise InputError(
+        "pictures need the package matplotlib, which is not installed: pip install 'drnmf[plot]'"
+    ) from None
+
+RANGE_DB = 60.0
+"""Depth of the colour scale: what lies further below the largest value is black."""
+_DB_LABEL = "dB"
+_TOP_KHZ = SAMPLE_RATE / 2000
+
+
+def spectrogram(magnitude: Tensor, *, title: str = "") -> Figure:
+    """Magnitudes (frames, F) in dB."""
+    figure = Figure(figsize=(8, 3), layout="constrained")
+    axes = figure.subplots()
+    image = _draw_frames(axes, decibels(magnitude), title, -RANGE_DB, 0)
+    figure.colorbar(image, ax=axes, label=_DB_LABEL)
+    return figure
+
+
+def dictionary(W: Tensor, n_speech: int) -> Figure:
+    """The atoms of W = [W_speech, W_noise] (F, N), each source's sorted by their centre frequency."""
+    figure = Figure(figsize=(10, 3.5), layout="constrained")
+    sources = {"Speech atoms": W[:, :n_speech], "Noise atoms": W[:, n_speech:]}
+    _draw_sources(figure, {title: atoms[:, by_frequency(atoms)] for title, atoms in sources.items()})
+    return figure
+
+
+def layers(W: Mapping[str, Tensor], n_speech: int, *, title: str, learned: Mapping[str, Tensor]) -> Figure:
+    """The dictionaries of a network, layer below layer, and what else its layers have learned.
+
+    A column is the same atom in all layers; each source's are sorted by their centre frequency in the last one.
+
+    Args:
+        W: the dictionary [W_speech, W_noise] (F, N) of each layer, by the layer's name.
+        n_speech: number of speech atoms.
+        title: of the whole picture.
+        learned: named values of the first K layers, (K, 1) or (K, N), such as step sizes; those of single atoms are
+            drawn as their spread.
+    """
+    heights = [1.9 * len(W) + 0.8, *([2.6] if learned else [])]
+    figure = Figure(figsize=(11, sum(heights)), layout="constrained")
+    figure.suptitle(title)
+    parts = figure.subfigures(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
+    _draw_layers(parts[0], W, n_speech)
+    if learned:
+        all_axes = parts[1].subplots(1, len(learned), squeeze=False)[0]
+        for axes, (name, values) in zip(all_axes, learned.items(), strict=True):
+            _draw_learned(axes, values, n_speech, name, list(W)[: len(values)])
+    return figure
+
+
+def activations(h: Tensor, n_speech: int, *, title: str = "Activations") -> Figure:
+    """Activations h (frames, N) in dB, speech atoms below, noise atoms above the line."""
+    figure = Figure(figsize=(8, 4), layout="constrained")
+    axes = figure.subplots()
+    image = _draw_activations(axes, h, n_speech, title)
+    figure.colorbar(image, ax=axes, label=_DB_LABEL)
+    return figure
+
+
+def separation(
+    magnitude: Tensor,
+    mask: Tensor,
+    W: Tensor,
+    h: Tensor,
+    n_speech: int,
+    *,
+    titles: tuple[str, str] = ("Noisy", "Enhanced"),
+    most: int = 20,
+) -> Figure:
+    """What a model heard, what it made of it, and why: noisy, mask, enhanced; the atoms that were active, and when.
+
+    Args:
+        magnitude: noisy magnitudes (frames, F).
+        mask: the model's mask (frames, F).
+        W: its dictionary [W_speech, W_noise] (F, N).
+        h: its activations (frames, N).
+        n_speech: number of speech atoms.
+        titles: those of the noisy and the enhanced spectrogram.
+        most: how many atoms of each source are drawn; those with the largest sum of activations are chosen.
+    """
+    figure = Figure(figsize=(12, 8), layout="constrained")
+    left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=[1.25, 1])[0]
+    _draw_masking(left, magnitude, mask, titles)
+    energy = h.sum(0)
+    speech = _chosen(W[:, :n_speech], energy[:n_speech], most)
+    noise = _chosen(W[:, n_speech:], energy[n_speech:], most) + n_speech
+    above, below = right.subfigures(2, 1, squeeze=False)[:, 0]
+    _draw_sources(above, {"Speech atoms in use": W[:, speech], "Noise atoms in use": W[:, noise]})
+    axes = below.subplots()
+    image = _draw_activations(axes, h[:, torch.cat([speech, noise])], len(speech), "When these atoms are active")
+    below.colorbar(image, ax=axes, label=_DB_LABEL)
+    return figure
+
+
+def masking(magnitude: Tensor, mask: Tensor, *, titles: tuple[str, str] = ("Noisy", "Enhanced")) -> Figure:
+    """The left half of `separation`, for models without atoms: noisy, mask, enhanced, all (frames, F)."""
+    figure = Figure(figsize=(8, 8), layout="constrained")
+    _draw_masking(figure, magnitude, mask, titles)
+    return figure
+
+
+def learning_curves(histories: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> Figure:
+    """Losses from epoch 0 on, for each named run as (training, validation): dotted training, solid validation."""
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    axes = figure.subplots()
+    _draw_curves(axes, histories)
+    axes.set(ylabel="loss", title="Learning curves (dotted: training, solid: validation)")
+    _show_ends(axes, histories)
+    return figure
+
+
+def learning_panels(panels: Mapping[str, Mapping[str, tuple[Sequence[float], Sequence[float]]]]) -> Figure:
+    """`learning_curves` of several groups of runs beside each other, by their titles, on one scale of losses."""
+    figure = Figure(figsize=(4 * len(panels), 4), layout="constrained")
+    all_axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    for axes, (title, histories) in zip(all_axes, panels.items(), strict=True):
+        _draw_curves(axes, histories)
+        axes.set_title(title)
+    all_axes[0].set_ylabel("loss (dotted: training, solid: validation)")
+    _show_ends(all_axes[0], {f"{title}, {name}": c for title, group in panels.items() for name, c in group.items()})
+    return figure
+
+
+def _draw_curves(axes: Axes, histories: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> None:
+    for name, (training, validation) in histories.items():
+        (line,) = axes.plot(range(len(validation)), validation, label=name)
+        axes.plot(range(len(training)), training, ":", color=line.get_color())
+    axes.set_xlabel("epoch")
+    axes.grid(alpha=0.3)
+    if histories:
+        axes.legend()
+
+
+def _show_ends(axes: Axes, histories: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> None:
+    """The first epochs fall from far above: they may leave the picture."""
+    curves = [[value for value in curve[2:] if math.isfinite(value)] for pair in histories.values() for curve in pair]
+    if any(curves):
+        low, high = min(min(c) for c in curves if c), max(c[-1] for c in curves if c)
+        margin = 0.1 * (high - low) or 0.1
+        axes.set_ylim(low - margin, high + margin)
+
+
+def decibels(values: Tensor, reference: Tensor | None = None) -> Tensor:
+    """20 log10 of nonnegative values over `reference`, by default the largest of them; silence is far below."""
+    reference = values.max() if reference is None and values.numel() else reference
+    floor = 1e-10
+    return 20 * torch.log10(values.clamp_min(floor) / torch.as_tensor(reference or 1.0).clamp_min(floor))
+
+
+def by_frequency(W: Tensor) -> Tensor:
+    """The order of the columns of W (F, N) by their centre frequency, lowest first."""
+    bins = torch.arange(W.shape[0], dtype=W.dtype, device=W.device)
+    energy = W.square()
+    return torch.argsort((bins @ energy) / energy.sum(0).clamp_min(1e-20))
+
+
+def _chosen(W: Tensor, weight: Tensor, most: int) -> Tensor:
+    """Indices of the `most` columns of W with the largest weight, in the order of their frequency."""
+    indices = weight.topk(min(most, len(weight))).indices
+    return indices[by_frequency(W[:, indices])]
+
+
+def _draw_masking(figure: FigureBase, magnitude: Tensor, mask: Tensor, titles: tuple[str, str]) -> None:
+    """Noisy, mask and enhanced, one below the other, on one scale and one time axis."""
+    noisy_axes, mask_axes, enhanced_axes = figure.subplots(3, 1, sharex=True)
+    loudest = magnitude.max()
+    for axes, values, title in ((noisy_axes, magnitude, titles[0]), (enhanced_axes, mask * magnitude, titles[1])):
+        image = _draw_frames(axes, decibels(values, loudest), title, -RANGE_DB, 0)
+        figure.colorbar(image, ax=axes, label=_DB_LABEL)
+    image = _draw_frames(mask_axes, mask, "Mask", 0, 1, colours="viridis")
+    figure.colorbar(image, ax=mask_axes, label="share of speech")
+    for axes in (noisy_axes, mask_axes):
+        axes.label_outer()
+
+
+def _draw_sources(figure: FigureBase, sources: Mapping[str, Tensor]) -> None:
+    """Atoms (F, n) of each source beside each other."""
+    all_axes = figure.subplots(1, len(sources), sharey=True, squeeze=False)[0]
+    for axes, (title, atoms) in zip(all_axes, sources.items(), strict=True):
+        image = _draw_atoms(axes, atoms, title)
+        axes.label_outer()
+    figure.colorbar(image, ax=all_axes, label=_DB_LABEL)
+
+
+def _draw_layers(figure: FigureBase, W: Mapping[str, Tensor], n_speech: int) -> None:
+    """A row for each layer, speech on the left and noise on the right."""
+    *_, last = W.values()
+    speech, noise = by_frequency(last[:, :n_speech]), by_frequency(last[:, n_speech:]) + n_speech
+    all_axes = figure.subplots(len(W), 2, sharex="col", sharey=True, squeeze=False)
+    for row, (name, atoms) in zip(all_axes, W.items(), strict=True):
+        for axes, order in zip(row, (speech, noise), strict=True):
+            image = _draw_atoms(axes, atoms[:, order], "")
+            axes.label_outer()
+        row[0].set_ylabel(f"{name}\nfrequency (kHz)")
+    for axes, source in zip(all_axes[0], ("Speech atoms", "Noise atoms"), strict=True):
+        axes.set_title(source)
+    for axes in all_axes[-1]:
+        axes.set_xlabel("atom, in the order of their frequencies" + (" in the last row" if len(W) > 1 else ""))
+    figure.colorbar(image, ax=all_axes, label="dB below each atom's peak", aspect=10 + 10 * len(W))
+
+
+def _draw_learned(axes: Axes, values: Tensor, n_speech: int, title: str, names: Sequence[str]) -> None:
+    """Values (K, 1) as dots; (K, N) as boxes: median, quartiles, 5th and 95th percentile of each source's atoms."""
+    places = torch.arange(1.0, len(values) + 1)
+    if values.shape[1] == 1:
+        axes.plot(places, values[:, 0], "o", color="black")
+    else:
+        title += ": speech orange, noise blue"
+        sources = (values[:, :n_speech], -0.17, "tab:orange"), (values[:, n_speech:], 0.17, "tab:blue")
+        for atoms, shift, colour in sources:
+            axes.boxplot(
+                atoms.mT.numpy(),
+                positions=(places + shift).numpy(),
+                widths=0.28,
+                whis=(5, 95),
+                showfliers=False,
+                patch_artist=True,
+                boxprops={"facecolor": colour, "alpha": 0.6},
+                medianprops={"color": "black"},
+            )
+    axes.set(title=title, xlim=(0.5, len(values) + 0.5))
+    axes.set_xticks(places, names)
+    if values.min() > 0:
+        axes.set_yscale("log")  # step sizes and thresholds act by their ratios
+        low, high = axes.get_ylim()
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 1000 * low else (1.0,), numticks=8))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.grid(alpha=0.3, axis="y")
+
+
+def _draw_frames(
+    axes: Axes, values: Tensor, title: str, low: float, high: float, *, colours: str = "magma"
+) -> AxesImage:
+    """Values (frames, F) against time and frequency."""
+    extent = (*_seconds(len(values)), 0, _TOP_KHZ)
+    image = _draw(axes, values.mT, extent, low, high, colours)
+    axes.set(xlabel="time (s)", ylabel="frequency (kHz)", title=title)
+    return image
+
+
+def _draw_atoms(axes: Axes, W: Tensor, title: str) -> AxesImage:
+    """Columns of W (F, n), each in dB below its own largest value."""
+    peaks = W.amax(0, keepdim=True)
+    image = _draw(axes, decibels(W / peaks.clamp_min(1e-10)), (0.5, W.shape[1] + 0.5, 0, _TOP_KHZ), -RANGE_DB, 0)
+    axes.set(xlabel="atom", ylabel="frequency (kHz)", title=title)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
+    return image
+
+
+def _draw_activations(axes: Axes, h: Tensor, n_speech: int, title: str) -> AxesImage:
+    """Activations (frames, N) against time and atom, speech below and noise above the line."""
+    N = h.shape[1]
+    image = _draw(axes, decibels(h.mT), (*_seconds(len(h)), 0.5, N + 0.5), -40, 0)
+    axes.axhline(n_speech + 0.5, color="white", linewidth=1)
+    axes.set(xlabel="time (s)", ylabel="", title=title)
+    axes.set_yticks([(n_speech + 1) / 2, (n_speech + N + 1) / 2], ["speech", "noise"], rotation=90, va="center")
+    return image
+
+
+def _draw(
+    axes: Axes,
+    values: Tensor,
+    extent: tuple[float, float, float, float],
+    low: float,
+    high: float,
+    colours: str = "magma",
+) -> AxesImage:
+    picture = values.detach().cpu().numpy()
+    return axes.imshow(
+        picture, extent=extent, vmin=low, vmax=high, cmap=colours, origin="lower", aspect="auto", interpolation="none"
+    )
+
+
+def _seconds(n_frames: int) -> tuple[float, float]:
+    """When the first frame begins and the last one ends: frames are a hop wide, drawn around their centres."""
+    first_centre = WINDOW / 2 - WINDOW  # the signal is extended by one window before its start
+    begin = (first_centre - HOP / 2) / SAMPLE_RATE
+    return begin, begin + n_frames * HOP / SAMPLE_RATE

@@ -1,0 +1,146 @@
+"""What a model has learned, and what it hears in a file: the two pictures of `drnmf show`."""
+
+import copy
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from drnmf.errors import InputError
+from drnmf.maths.nmf import infer_activations, unit_norm
+from drnmf.maths.thresholding import ista, warm_start_ista
+from drnmf.models import DRNMF, DeepNMF, ISTAMask, SistaRNN, SparseNMFMask
+from drnmf.models.base import Separator
+from drnmf.models.folders import write_atomically
+from drnmf.pictures import plots
+from drnmf.signal import audio
+from drnmf.signal.spectra import SAMPLE_RATE, stft
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure  # else `plots` says what to install
+
+
+@torch.no_grad()
+def draw_model(model: Separator, *, name: str) -> "Figure":
+    """The dictionaries of `model`, layer by layer, with their step sizes and sparsities; `name` goes into the title."""
+    W, kind = dictionaries(model), type(model).__name__
+    if not W:
+        raise InputError(
+            f"{name}: there is nothing to see in the weights of this {kind}, it has no dictionaries; "
+            "give a sound file too, to see its mask"
+        )
+    n_atoms, n_speech = model.config["n_atoms"], model.config["n_speech"]
+    title = f"{name}: {kind} with {n_speech} speech and {n_atoms - n_speech} noise atoms"
+    return plots.layers(W, n_speech, title=title, learned=_learned(model))
+
+
+@torch.no_grad()
+def draw_file(
+    model: Separator,
+    path: Path | str,
+    *,
+    name: str,
+    start: float = 0.0,
+    seconds: float = 60.0,
+    titles: tuple[str, str] | None = None,
+) -> "Figure":
+    """What `model` hears in a file: noisy, mask and enhanced spectrograms, and the active atoms where it has any.
+
+    Args:
+        model: any model.
+        path: any sound file; it is resampled if need be, and its channels are averaged.
+        name: the model's, for the title.
+        start: where in the file to begin, in seconds.
+        seconds: how much of it to draw, at most.
+        titles: of the noisy and of the enhanced spectrogram, instead of the names of file and model.
+    """
+    x, part = _part(path, start, seconds)
+    magnitude, model = stft(x).abs(), copy.deepcopy(model).float()
+    mask = model(magnitude[None])[0][0]
+    titles = titles or (f"Noisy: {Path(path).name}{part}", f"Enhanced by {name}")
+    W, h = dictionaries(model), activations(model, magnitude)
+    if h is None:
+        return plots.masking(magnitude, mask, titles=titles)
+    *_, last = W.values()
+    return plots.separation(magnitude, mask, last, h, model.config["n_speech"], titles=titles)
+
+
+def save(figure: "Figure", path: Path | str, *, dpi: int = 100) -> None:
+    """Write a picture; the suffix says of which kind, and a reader never sees a half-written one."""
+    path = Path(path)
+    kinds = sorted(figure.canvas.get_supported_filetypes())
+    if path.suffix[1:].lower() not in kinds:
+        raise InputError(f"{path}: '{path.suffix}' is not a kind of picture; choose .png, or one of {', '.join(kinds)}")
+    content = io.BytesIO()
+    figure.savefig(content, format=path.suffix[1:].lower(), dpi=dpi)
+    try:
+        write_atomically(path, content.getvalue())
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror}); choose another place") from None
+
+
+def dictionaries(model: Separator) -> dict[str, Tensor]:
+    """The dictionaries (F, N) of a model by the layers' names, as magnitude spectra; the mask is made with the last."""
+    match model:
+        case DRNMF():
+            W = _numbered(model.dictionaries())
+            if model.config["reconstruction"] == "separate":
+                W["mask"] = model.reconstruction()
+            return {layer: atoms ** (1 / model.power) for layer, atoms in W.items()}
+        case SparseNMFMask() | ISTAMask():
+            return {"all iterations": model.W}
+        case SistaRNN():
+            return _numbered(unit_norm(model.W).abs())
+        case DeepNMF():
+            newest = slice(-model.n_features, None)  # of the frames in the context
+            tied = {f"layers 1 to {model.n_tied}": model.W[newest]} if model.n_tied else {}
+            return {**tied, **_numbered(unit_norm(torch.exp(model.log_W))[:, newest], model.n_tied + 1)}
+    return {}
+
+
+def _numbered(W_KFN: Tensor, first: int = 1) -> dict[str, Tensor]:
+    return {f"layer {k}": W for k, W in enumerate(W_KFN, first)}
+
+
+def activations(model: Separator, magnitude: Tensor) -> Tensor | None:
+    """Activations (T, N) for magnitudes (T, F), as magnitudes; None where a model does not tell them."""
+    match model:
+        case DRNMF():
+            return model.activations(magnitude[None])[0][0] ** (1 / model.power)
+        case SparseNMFMask():
+            return infer_activations(
+                magnitude.mT, model.W, n_iter=model.n_iter, beta=model.beta, sparsity=model.sparsity
+            ).mT
+        case ISTAMask():
+            algorithm = warm_start_ista if model.warm_start else ista
+            return algorithm(magnitude, model.W, n_iter=model.n_iter, alpha=float(model.alpha), sparsity=model.sparsity)
+    return None
+
+
+def _learned(model: Separator) -> dict[str, Tensor]:
+    match model:
+        case DRNMF():
+            return {"inverse step size α": model.alpha(), "sparsity λ": model.sparsity()}
+        case SistaRNN():
+            logs = {
+                "inverse step size α": model.log_alpha,
+                "sparsity λ": model.log_sparsity,
+                "coupling": model.log_coupling,
+            }
+            return {name: value.exp()[:, None] for name, value in logs.items()}
+    return {}
+
+
+def _part(path: Path | str, start: float, seconds: float) -> tuple[Tensor, str]:
+    """That part of a file (samples,) at the rate the models work at, and which one it is, to be told in a title."""
+    if not seconds > 0:
+        raise InputError(f"seconds must be positive, got {seconds:g}")
+    length, first = audio.info(path).samples_at(SAMPLE_RATE), round(start * SAMPLE_RATE)
+    if not 0 <= first < length:
+        raise InputError(f"{path}: cannot begin at {start:g} s, it is {length / SAMPLE_RATE:.1f} s long")
+    last = min(length, first + max(1, round(seconds * SAMPLE_RATE)))
+    x, _ = audio.read(path, sample_rate=SAMPLE_RATE, start=first, count=last - first)
+    whole = last - first == length
+    return x.mean(0), "" if whole else f", {first / SAMPLE_RATE:g} to {last / SAMPLE_RATE:g} s"

@@ -1,0 +1,1 @@
+"""From recordings to a trained model: recipe, losses, backpropagation, a run's folder."""

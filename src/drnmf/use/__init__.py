@@ -1,0 +1,1 @@
+"""Using a model: streams, files, folders, live sound, scores, export."""

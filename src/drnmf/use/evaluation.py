@@ -1,0 +1,350 @@
+"""Scoring: pairs of estimate and reference -> one row for each -> a table by SNR.
+
+`score_files` scores sound files, `evaluate` a model, both at 16 kHz. With `jobs` above 1 pairs are scored in worker
+processes (the calling script then needs the usual `if __name__ == "__main__":`). A pair that cannot be scored
+becomes a Failure with its reason, and the others go on.
+"""
+
+import json
+import math
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from importlib.util import find_spec
+from itertools import islice
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from drnmf.data.folders import find_audio
+from drnmf.errors import InputError
+from drnmf.models.base import Separator
+from drnmf.signal import audio
+from drnmf.signal.metrics import FloatArray, ScoreWarning, check_pair, pesq, sdr, si_sdr, snr, stoi
+from drnmf.signal.spectra import SAMPLE_RATE, istft, n_frames, stft
+
+METRICS = ("sdr", "si_sdr", "pesq", "stoi")
+Progress = Callable[[int, int | None], None]  # takes the number of pairs done and, where known, their total
+Example = tuple[str, float | None, Tensor, Tensor]  # name, SNR in dB if known, noisy and clean (samples,) at 16 kHz
+
+
+@dataclass(frozen=True)
+class Row:
+    """One scored pair; a score is None where the metric is not defined, and `notes` say why."""
+
+    id: str
+    snr_db: float | None
+    scores: dict[str, float | None]
+    noisy: dict[str, float | None] | None = None  # the scores of the noisy input
+    loss: float | None = None  # mean over the pair's `cells` time-frequency cells of (mask * |X| - |Y|)^2
+    cells: int = 0
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A pair that could not be scored, and why in one line."""
+
+    id: str
+    reason: str
+
+
+Task = tuple[str, Callable[[], Row]] | Failure  # what has failed already only passes through
+
+
+@dataclass(frozen=True)
+class Table:
+    """Scored pairs and, in four forms, their means by SNR and overall."""
+
+    rows: tuple[Row, ...]
+    failures: tuple[Failure, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def summary(self) -> list[dict[str, Any]]:
+        """One line for each known SNR and a last one for "all": count, mean scores, improvement, mean loss."""
+        levels = sorted({row.snr_db for row in self.rows if row.snr_db is not None})
+        groups = [_means(db, [row for row in self.rows if row.snr_db == db]) for db in levels]
+        return [*groups, _means("all", self.rows)]
+
+    def json(self) -> str:
+        """The summary, every row, every failure and the notes."""
+        return json.dumps({"summary": self.summary(), **asdict(self)}, indent=2, allow_nan=False) + "\n"
+
+    def csv(self) -> str:
+        """The summary, unrounded; what is not defined stays empty."""
+        lines = self.summary()
+        values = (["" if value is None else str(value) for value in line.values()] for line in lines)
+        return "".join(",".join(cells) + "\n" for cells in [list(lines[-1]), *values])
+
+    def markdown(self) -> str:
+        """The summary, rounded, and a list of what could not be scored."""
+        head, *body = self._cells()
+        table = ["| " + " | ".join(cells) + " |" for cells in [head, ["--:"] * len(head), *body]]
+        return "\n".join([*table, "", *(f"- {remark}" for remark in self._remarks())]).rstrip() + "\n"
+
+    def text(self) -> str:
+        """The summary, rounded and aligned, and what could not be scored."""
+        lines = self._cells()
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        return "\n".join([*("  ".join(map(str.rjust, cells, widths)) for cells in lines), *self._remarks()]) + "\n"
+
+    def _cells(self) -> list[list[str]]:
+        lines = self.summary()
+        return [list(lines[-1]), *([_cell(key, value) for key, value in line.items()] for line in lines)]
+
+    def _remarks(self) -> list[str]:
+        notes = [f"{row.id}: {note}" for row in self.rows for note in row.notes]
+        return [*self.notes, *notes, *(f"failed: {failure.id}: {failure.reason}" for failure in self.failures)]
+
+
+def score_pair(
+    estimate: Tensor,
+    reference: Tensor,
+    *,
+    noisy: Tensor | None = None,
+    metrics: Sequence[str] = METRICS,
+    id: str = "",
+    snr_db: float | None = None,
+) -> Row:
+    """Score one estimate (..., samples) and, where given, the noisy input; scores are means over channels."""
+    check_pair(estimate, reference)
+    if noisy is not None:
+        check_pair(noisy, reference, name="noisy input")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ScoreWarning)
+        scores = {metric: _score(metric, estimate, reference) for metric in metrics}
+        before = None if noisy is None else {metric: _score(metric, noisy, reference) for metric in metrics}
+    notes = dict.fromkeys(str(warning.message) for warning in caught if warning.category is ScoreWarning)
+    return Row(id, snr_db, scores, before, notes=tuple(notes))
+
+
+def score_files(
+    estimates: Path | str,
+    references: Path | str,
+    *,
+    noisy: Path | str | None = None,
+    metrics: Sequence[str] | None = None,
+    jobs: int = 1,
+    progress: Progress | None = None,
+) -> Table:
+    """Score a file against a file, or a folder against a folder, paired by path below the folder or else by name.
+
+    A reference without an estimate is a failure, or the mean would flatter. With the `noisy` inputs the table shows
+    the improvement, by SNR rounded to whole dB. `metrics` are some of METRICS, None for all that are installed;
+    `jobs` is the number of worker processes.
+    """
+    metrics, notes = _choose(metrics)
+    tasks = list(_file_tasks(Path(estimates), Path(references), None if noisy is None else Path(noisy), metrics))
+    if all(isinstance(task, Failure) for task in tasks):
+        raise InputError(f"no file in {estimates} goes by the name of one in {references}: nothing to score")
+    return _run(tasks, jobs, len(tasks), progress, notes)
+
+
+def evaluate(
+    model: Separator,
+    mixtures: Iterable[Example],
+    *,
+    metrics: Sequence[str] | None = None,
+    with_noisy: bool = True,
+    batch_size: int = 8,
+    jobs: int = 1,
+    progress: Progress | None = None,
+) -> Table:
+    """Enhance every mixture with `model` on its device, score the result and the input, and take the loss.
+
+    The input, whose scores no model changes, is left out unless `with_noisy`. `batch_size` consecutive mixtures go
+    through the model at once, while `jobs` processes score those before.
+    """
+    metrics, notes = _choose(metrics)
+    total = len(mixtures) if isinstance(mixtures, Sized) else None
+    was_training = model.training
+    try:
+        tasks = _model_tasks(model.eval(), mixtures, batch_size, metrics, with_noisy)
+        return _run(tasks, jobs, total, progress, notes)
+    finally:
+        model.train(was_training)
+
+
+def _choose(metrics: Sequence[str] | None) -> tuple[Sequence[str], tuple[str, ...]]:
+    """The metrics to compute, and a note on each that is left out because its package is not installed."""
+    packages = {"pesq": "pesq", "stoi": "pystoi"}
+    remedy = {metric: f"pip install {p}" for metric, p in packages.items() if find_spec(p) is None}
+    if metrics is None:
+        return [m for m in METRICS if m not in remedy], tuple(f"{m} left out: {remedy[m]}" for m in remedy)
+    for metric in metrics:
+        if metric not in METRICS:
+            raise InputError(f"unknown metric {metric!r}: choose from {', '.join(METRICS)}")
+        if metric in remedy:
+            raise InputError(f"{metric} needs a package that is not installed: {remedy[metric]}")
+    return metrics, ()
+
+
+def _score(metric: str, estimate: Tensor, reference: Tensor) -> float | None:
+    e, r = estimate.reshape(-1, estimate.shape[-1]), reference.reshape(-1, reference.shape[-1])
+    if metric in ("sdr", "si_sdr"):
+        return (sdr if metric == "sdr" else si_sdr)(e, r).mean().item()
+    value = fmean(map(pesq if metric == "pesq" else stoi, e, r))
+    return None if math.isnan(value) else value
+
+
+def _file_tasks(estimates: Path, references: Path, noisy: Path | None, metrics: Sequence[str]) -> Iterator[Task]:
+    alone = estimates.stem if estimates.is_file() else None  # a file goes with a file, whatever their names
+    truths, inputs = _index(references, alone), {} if noisy is None else _index(noisy, alone)
+    used = set()
+    for id, path in _index(estimates).items():
+        reference, before = _find(id, truths), _find(id, inputs)
+        used.add(reference)
+        if reference is None or (noisy is not None and before is None):
+            yield Failure(id, f"{path}: no file of that name in {references if reference is None else noisy}")
+        else:
+            yield id, partial(_score_paths, id, path, reference, before, metrics)
+    if alone is None:
+        yield from (Failure(id, f"{path}: no estimate for it") for id, path in truths.items() if path not in used)
+
+
+def _index(path: Path, alone: str | None = None) -> dict[str, Path]:
+    """Sound files by their path below `path`, without suffix; a single file by the name `alone`, or its own."""
+    if path.is_file():
+        return {alone or path.stem: path}
+    index: dict[str, Path] = {}
+    for file in find_audio(path):
+        key = file.relative_to(path).with_suffix("").as_posix()
+        if index.setdefault(key, file) != file:
+            raise InputError(f"{file}: which one to score, this or {index[key].name}? Move one of them away")
+    return index
+
+
+def _find(id: str, index: dict[str, Path]) -> Path | None:
+    """The file at that path, or else the only one of that name."""
+    name = id.rpartition("/")[2]
+    keys = [id] if id in index else [key for key in index if key.rpartition("/")[2] == name]
+    return index[keys[0]] if len(keys) == 1 else None
+
+
+def _score_paths(id: str, estimate: Path, reference: Path, noisy: Path | None, metrics: Sequence[str]) -> Row:
+    paths = [estimate, reference] if noisy is None else [estimate, reference, noisy]
+    e, r, *x = (audio.read(path, sample_rate=SAMPLE_RATE)[0] for path in paths)
+    row = score_pair(e, r, noisy=x[0] if x else None, metrics=metrics, id=id)
+    snr_db = float(round(snr(x[0], r).mean().item())) if x else None
+    rates = [(path, audio.info(path).rate) for path in paths]
+    resampled = tuple(f"{path}: resampled from {rate} Hz" for path, rate in rates if rate != SAMPLE_RATE)
+    return replace(row, snr_db=snr_db, notes=resampled + row.notes)
+
+
+def _model_tasks(
+    model: Separator, mixtures: Iterable[Example], batch_size: int, metrics: Sequence[str], with_noisy: bool
+) -> Iterator[Task]:
+    remaining = iter(mixtures)
+    while batch := list(islice(remaining, batch_size)):
+        sound = []
+        for mixture in batch:
+            try:
+                check_pair(mixture[2], mixture[3], name="noisy input")
+                if mixture[2].ndim != 1:
+                    raise InputError(f"a mixture must be (samples,), got {tuple(mixture[2].shape)}: pass one channel")
+                sound.append(mixture)
+            except InputError as error:
+                yield Failure(mixture[0], str(error))
+        for (id, snr_db, noisy, clean), (estimate, loss, cells) in zip(sound, _enhance(model, sound), strict=True):
+            # as arrays, because tensors would travel through shared memory, one open file each
+            waves = [wave.cpu().numpy() for wave in (estimate, clean, *([noisy] if with_noisy else []))]
+            yield id, partial(_score_waves, id, snr_db, waves, metrics, loss, cells)
+
+
+@torch.inference_mode()
+def _enhance(model: Separator, mixtures: list[Example]) -> list[tuple[Tensor, float, int]]:
+    """Enhanced waveform, loss and number of time-frequency cells of each mixture.
+
+    Shorter ones are followed by zeros. Models are causal and `stft` adds zeros anyway, so this changes nothing.
+    """
+    if not mixtures:
+        return []
+    x = pad_sequence([noisy for _, _, noisy, _ in mixtures], batch_first=True)
+    y = pad_sequence([clean for _, _, _, clean in mixtures], batch_first=True)
+    like = next((t for t in [*model.parameters(), *model.buffers()] if t.is_floating_point()), x)
+    X, Y = stft(x.to(like)), stft(y.to(like))
+    mask, _ = model(X.abs())
+    errors = (mask * X.abs() - Y.abs()).square()
+    results = []
+    for S, error, mixture in zip(mask * X, errors, mixtures, strict=True):
+        length = len(mixture[2])
+        T = n_frames(length)
+        results.append((istft(S[:T], length), error[:T].double().mean().item(), error[:T].numel()))
+    return results
+
+
+def _score_waves(
+    id: str, snr_db: float | None, waves: list[FloatArray], metrics: Sequence[str], loss: float, cells: int
+) -> Row:
+    estimate, clean, *noisy = map(torch.from_numpy, waves)
+    row = score_pair(estimate, clean, noisy=noisy[0] if noisy else None, metrics=metrics, id=id, snr_db=snr_db)
+    return replace(row, loss=loss, cells=cells)
+
+
+def _run(
+    tasks: Iterable[Task], jobs: int, total: int | None, progress: Progress | None, notes: tuple[str, ...]
+) -> Table:
+    if jobs < 1:
+        raise InputError(f"jobs must be at least 1, got {jobs}")
+    results = []
+    for result in map(_attempt, tasks) if jobs == 1 else _parallel(tasks, jobs):
+        results.append(result)
+        if progress is not None:
+            progress(len(results), total)
+    failures = tuple(result for result in results if isinstance(result, Failure))
+    return Table(tuple(result for result in results if isinstance(result, Row)), failures, notes)
+
+
+def _parallel(tasks: Iterable[Task], jobs: int) -> Iterator[Row | Failure]:
+    """Results in the order of the tasks, which are taken only as fast as they are done: waveforms need memory."""
+    spawn = get_context("spawn")  # a fork of a process in which torch has started threads may hang
+    with ProcessPoolExecutor(jobs, mp_context=spawn, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        pending: deque[Future[Row | Failure]] = deque()
+        for task in tasks:
+            pending.append(pool.submit(_attempt, task))
+            if len(pending) > 4 * jobs:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+
+
+def _attempt(task: Task) -> Row | Failure:
+    if isinstance(task, Failure):
+        return task
+    try:
+        return task[1]()
+    except InputError as error:
+        return Failure(task[0], str(error))
+
+
+def _means(label: float | str, rows: Sequence[Row]) -> dict[str, Any]:
+    """Each metric's means are over the pairs for which it is defined, the same for noisy and estimate."""
+    line: dict[str, Any] = {"snr_db": label, "count": len(rows)}
+    for metric in rows[0].scores if rows else ():
+        scores = [(row.scores[metric], (row.noisy or row.scores)[metric]) for row in rows]
+        pairs = [(after, before) for after, before in scores if after is not None and before is not None]
+        if rows[0].noisy is not None:
+            line[f"{metric}_noisy"] = fmean(before for _, before in pairs) if pairs else None
+        line[metric] = fmean(after for after, _ in pairs) if pairs else None
+        if rows[0].noisy is not None:
+            line[f"{metric}_improvement"] = fmean(after - before for after, before in pairs) if pairs else None
+    if rows and rows[0].loss is not None:
+        line["loss"] = sum((row.loss or 0) * row.cells for row in rows) / sum(row.cells for row in rows)
+    return line
+
+
+def _cell(key: str, value: float | str | None) -> str:
+    if value is None:
+        return "-"
+    if key in ("snr_db", "count"):
+        return f"{value:g}" if isinstance(value, float) else str(value)
+    digits = 6 if key == "loss" else 3 if key.startswith("stoi") else 2
+    return f"{value:+z.{digits}f}" if key.endswith("_improvement") else f"{value:.{digits}f}"

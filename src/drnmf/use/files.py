@@ -1,0 +1,298 @@
+"""Waveform to waveform, file to file: sound of any length in bounded memory.
+
+A file keeps its rate, channels, length and encoding. The removed part can be written beside the enhanced one. In the
+integer encodings up to 24 bits the two add up to the input exactly, sample by sample; in float to the rounding of one
+float32 subtraction; lossy encodings add what they lose.
+"""
+
+import logging
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from drnmf.errors import InputError
+from drnmf.models.base import Separator
+from drnmf.signal import audio
+from drnmf.signal.pipes import ENCODINGS, PipeReader, PipeWriter
+from drnmf.signal.spectra import SAMPLE_RATE
+from drnmf.use.streaming import Array, Streamer, as_samples
+
+log = logging.getLogger("drnmf")
+
+PIPE = "-"  # stdin as a source, stdout as a target
+_BLOCK = 2**22  # samples of all channels at a time, at their own rate and at 16 kHz
+_PART = 2**16  # samples of a channel written at a time
+_PIECES = 8
+_MOST_CHANNELS, _FEWEST_SAMPLES = 32, 1024
+_BITS = {"PCM_S8": 8, "PCM_U8": 8, "PCM_16": 16, "PCM_24": 24}  # encodings whose samples are exact in float32
+_FINER = ("PCM_32", "FLOAT", "DOUBLE")
+_LOSSY = ("VORBIS", "OPUS", "MPEG_LAYER_III")
+_LARGEST_WAV = 2**32 - 2**20  # bytes; what is longer is written as RF64, WAV's extension to any length
+
+Progress = Callable[[float, float], None]  # takes the seconds of sound done and, 0 if it is not known, their total
+
+
+def enhance(
+    samples: Array,
+    sample_rate: int,
+    model: Separator | str | Path = "default",
+    *,
+    strength: float = 1.0,
+    axis: int | None = None,
+) -> Array:
+    """Remove noise from sound in memory, a numpy array or a torch tensor; the result is of the same kind and shape.
+
+    Args:
+        samples: float32 or float64 with full scale 1; (samples,), (channels, samples) or (samples, channels).
+        sample_rate: in Hz.
+        model: a model, its folder, or the name of one that comes with the package. For many calls load it once.
+        strength: how much of the noise to remove, from 0 (nothing) to 1 (all that the mask says).
+        axis: where the samples lie in a 2-dimensional array. It can be left out where the shape leaves no doubt, one
+            axis being 1024 or longer and the other 32 or shorter; else it must be given.
+    """
+    x = as_samples(samples)
+    axis = _samples_axis(tuple(x.shape), axis)
+    x = x.movedim(axis, -1) if x.ndim == 2 else x[None]
+    C, N = x.shape
+    if N == 0:
+        raise InputError("there are no samples to enhance")
+    streamer = Streamer(model, sample_rate, channels=C, strength=strength, pieces=_PIECES)
+    size, done = _block_size(C, streamer.sample_rate), 0
+    for block in chain((x[:, i : i + size] for i in range(0, N, size)), [None]):
+        kept, removed = streamer.advance(block)
+        x[:, done : done + kept.shape[1]] = kept - removed  # in place: the streamer needs these samples no more
+        done += kept.shape[1]
+    y = x.movedim(-1, axis).contiguous() if samples.ndim == 2 else x[0]
+    result: Array = y.numpy() if isinstance(samples, np.ndarray) else y.to(samples.device)
+    return result
+
+
+def _samples_axis(shape: tuple[int, ...], axis: int | None) -> int:
+    if len(shape) not in (1, 2):
+        raise InputError(f"sound is (samples,), (channels, samples) or (samples, channels), got {shape}")
+    if axis is not None:
+        if not -len(shape) <= axis < len(shape):
+            raise InputError(f"there is no axis {axis} in an array of shape {shape}")
+        return axis % len(shape)
+    for axis, length in enumerate(shape):
+        if len(shape) == 1 or (length >= _FEWEST_SAMPLES and 1 <= shape[1 - axis] <= _MOST_CHANNELS):
+            return axis
+    raise InputError(
+        f"the shape {shape} does not tell channels from samples: "
+        "pass axis=1 for (channels, samples) or axis=0 for (samples, channels)"
+    )
+
+
+def _block_size(channels: int, rate: int) -> int:
+    return max(1, int(_BLOCK / channels * min(1, rate / SAMPLE_RATE)))
+
+
+def enhance_file(
+    source: Path | str,
+    target: Path | str,
+    model: Separator | str | Path = "default",
+    *,
+    strength: float = 1.0,
+    noise: Path | str | None = None,
+    overwrite: bool = False,
+    raw: tuple[int, int] | None = None,
+    progress: Progress | None = None,
+) -> None:
+    """Remove noise from a sound file. What is written appears when it is complete, or not at all.
+
+    Args:
+        source: any file soundfile reads, or "-" for WAV from stdin.
+        target: the file to write, its format told by its suffix, or "-" for WAV to stdout.
+        model: a model, its folder, or the name of one that comes with the package.
+        strength: how much of the noise to remove, from 0 (nothing) to 1 (all that the mask says).
+        noise: the file to write the removed part to.
+        overwrite: replace files that exist.
+        raw: rate and channels of 16-bit PCM without header, which "-" then means instead of WAV.
+        progress: told how far it is.
+    """
+    targets = [target] if noise is None else [target, noise]
+    _check_targets(source, targets, overwrite)
+    sound = _open(source, raw)
+    subtype = _subtype(target, sound.subtype, raw is not None)
+    with _about(source):
+        streamer = Streamer(model, sound.rate, channels=sound.channels, strength=strength, pieces=_PIECES)
+    done = clipped = 0
+    with _outputs(targets, sound, subtype, raw is not None) as outputs:
+        for block in chain(sound.blocks, [None]):
+            with _about(source):
+                kept, removed = streamer.advance(block)
+            for i in range(0, kept.shape[1], _PART):
+                *parts, beyond = _parts(kept[:, i : i + _PART], removed[:, i : i + _PART], subtype)
+                for output, part in zip(outputs, parts, strict=False):
+                    output.write(part)
+                clipped += beyond
+            done += kept.shape[1]
+            if progress is not None:
+                progress(done / sound.rate, (sound.samples or 0) / sound.rate)
+    if clipped:
+        log.warning("%s: %d samples beyond full scale were clipped", target, clipped)
+
+
+@dataclass(frozen=True)
+class _Sound:
+    rate: int
+    channels: int
+    subtype: str
+    samples: int | None
+    blocks: Iterable[Tensor]
+
+
+def _open(source: Path | str, raw: tuple[int, int] | None) -> _Sound:
+    if str(source) == PIPE:
+        pipe = PipeReader(sys.stdin.buffer, raw=raw)
+        return _Sound(pipe.rate, pipe.channels, pipe.subtype, pipe.samples, pipe.blocks())
+    info = audio.info(source)
+    blocks = audio.read_blocks(source, _block_size(info.channels, info.rate))
+    return _Sound(info.rate, info.channels, info.subtype, info.samples, blocks)
+
+
+@contextmanager
+def _about(source: Path | str) -> Iterator[None]:
+    """Name the source in what is wrong with its sound."""
+    try:
+        yield
+    except InputError as error:
+        name = "stdin" if str(source) == PIPE else source
+        raise InputError(f"{name}: {error}") from None
+
+
+def _check_targets(source: Path | str, targets: Sequence[Path | str], overwrite: bool) -> None:
+    for target in map(Path, targets):
+        if str(target) == PIPE:
+            if sys.stdout.isatty():
+                raise InputError("stdout is a terminal; send it to a file or into a pipe, or name a file with -o")
+        elif target.is_dir():
+            raise InputError(f"{target}: is a folder; name the file to write, such as {target / Path(source).name}")
+        elif target.exists() and Path(source).exists() and target.samefile(source):
+            raise InputError(f"{target}: is the input itself; choose another output")
+        elif target.exists() and not overwrite:
+            raise InputError(f"{target}: exists already; choose another name, or say --overwrite (overwrite=True)")
+    if len(targets) == 2 and Path(targets[0]) == Path(targets[1]):
+        raise InputError(f"{targets[0]}: cannot hold both speech and noise; choose two names")
+
+
+def _subtype(target: Path | str, like: str, raw: bool = False) -> str:
+    """The encoding to write: that of the input, or the nearest that the target's format can hold."""
+    if str(target) == PIPE:
+        return like if like in ENCODINGS and not raw else "PCM_16"
+    if like not in (*_BITS, *_FINER, *_LOSSY, "ULAW", "ALAW"):
+        log.warning("%s: is written as 16-bit PCM, because %s cannot keep every length", target, like)
+        like = "PCM_16"
+    subtype = audio.default_subtype(target, like)
+    return audio.default_subtype(target, "PCM_24") if like in _FINER and subtype != like else subtype
+
+
+def _parts(kept: Tensor, removed: Tensor, subtype: str) -> tuple[Tensor, Tensor, int]:
+    """Speech and noise as the encoding can hold them, and how many samples had to be clipped."""
+    speech = kept - removed
+    if subtype not in _BITS:
+        limit = torch.inf if subtype in (*_FINER[1:], *_LOSSY) else 1.0
+        clipped = speech.clamp(-limit, limit)
+        return clipped, kept - clipped, int((clipped != speech).sum())
+    scale = 2.0 ** (_BITS[subtype] - 1)
+    x, y = ((part * scale).round() for part in (kept, speech))
+    whole = x.clamp(-scale, scale - 1)
+    # Both the speech and the rest must fit. The rest does not when input and speech are loud and of opposite sign.
+    low, high = (whole - (scale - 1)).clamp_min(-scale), (whole + scale).clamp_max(scale - 1)
+    clipped = torch.minimum(torch.maximum(y, low), high)
+    return clipped / scale, (whole - clipped) / scale, int(((whole != x) | (clipped != y)).sum())
+
+
+@contextmanager
+def _outputs(
+    targets: Sequence[Path | str], sound: _Sound, subtype: str, raw: bool
+) -> Iterator[list["_Output | PipeWriter"]]:
+    """Writers for the targets; files come to their places together, after all are complete."""
+    outputs: list[_Output | PipeWriter] = []
+    try:
+        for target in targets:
+            if str(target) == PIPE:
+                stdout = open(sys.stdout.fileno(), "wb", buffering=0, closefd=False)  # noqa: SIM115
+                outputs.append(PipeWriter(stdout, sound.rate, sound.channels, subtype, samples=sound.samples, raw=raw))
+            else:
+                outputs.append(_Output(Path(target), sound, _subtype(target, subtype)))
+        yield outputs
+        files = [output for output in outputs if isinstance(output, _Output)]
+        for file in files:
+            file.finish()
+        for file in files:
+            file.move()
+    finally:
+        for output in outputs:
+            if isinstance(output, _Output):
+                output.discard()
+
+
+class _Output:
+    """A file that is written in a folder of its own beside the target, and moved when it is complete."""
+
+    def __init__(self, target: Path, sound: _Sound, subtype: str) -> None:
+        self._target, self._samples, self._open = target, 0, False
+        size = (sound.samples or 0) * sound.channels * ENCODINGS.get(subtype, (0, 1))[1]
+        suffix = ".rf64" if size > _LARGEST_WAV and target.suffix.lower() == ".wav" else target.suffix
+        try:
+            self._folder = TemporaryDirectory(prefix=".drnmf-", dir=target.parent)
+        except OSError as error:
+            raise InputError(f"{target}: cannot be written, its folder: {error.strerror}") from None
+        self._path = Path(self._folder.name) / f"sound{suffix}"
+        try:
+            with self._trouble():
+                self._writer = audio.Writer(self._path, sound.rate, sound.channels, subtype=subtype)
+        except InputError:
+            self._folder.cleanup()
+            raise
+        self._open = True
+
+    def write(self, x: Tensor) -> None:
+        """Append a block (channels, samples)."""
+        self._samples += x.shape[1]
+        with self._trouble():
+            self._writer.write(x)
+
+    def finish(self) -> None:
+        """Close the file and see that nothing is missing: a disk can be full without any write having failed."""
+        with self._trouble():
+            self._open = False
+            self._writer.__exit__(None, None, None)
+            try:
+                written = audio.info(self._path).samples
+            except InputError:
+                written = 0
+            if written != self._samples:
+                raise OSError(f"of {self._samples} samples {written} arrived")
+
+    def move(self) -> None:
+        """Give the file its name."""
+        self._path.replace(self._target)
+
+    def discard(self) -> None:
+        """Remove whatever has not been moved."""
+        if self._open:
+            self._writer.__exit__(InterruptedError, None, None)
+        self._folder.cleanup()
+
+    @contextmanager
+    def _trouble(self) -> Iterator[None]:
+        """Tell it of the target, not of the temporary file."""
+        try:
+            yield
+        except InputError as error:
+            raise InputError(str(error).replace(str(self._path), str(self._target))) from None
+        except (OSError, RuntimeError) as error:  # soundfile's errors are RuntimeErrors
+            full = shutil.disk_usage(self._folder.name).free < 2**20
+            reason = "the disk is full" if full else str(error).rstrip(".")
+            raise InputError(f"{self._target}: cannot be written: {reason}") from None

@@ -1,0 +1,223 @@
+"""Many files: folder trees mirrored, in one process or several, on one machine or as one of many.
+
+`plan` says which file becomes which, `shard` picks one machine's part, `enhance_tree` does them. Files appear only when
+they are complete, so whatever exists is done, and a second run goes on where the first one stopped.
+"""
+
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.queues import SimpleQueue
+from multiprocessing.synchronize import Event
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from drnmf.data.folders import find_audio
+from drnmf.errors import InputError
+from drnmf.models.base import Separator
+from drnmf.models.folders import load_model
+from drnmf.signal import audio
+from drnmf.use.files import PIPE, enhance_file
+
+Report = Callable[[str, int, int], None]  # takes what is being done, how much of it is done, and the total
+
+
+@dataclass(frozen=True)
+class Task:
+    """One file to enhance."""
+
+    source: Path
+    target: Path
+    noise: Path | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of the tasks; `failures` say why in one line each."""
+
+    done: tuple[Task, ...]
+    skipped: tuple[Task, ...]
+    failures: tuple[str, ...]
+
+
+def plan(inputs: Sequence[Path], output: Path, *, noise: Path | None = None, suffix: str | None = None) -> list[Task]:
+    """What to write for several files and folders.
+
+    A folder's tree is mirrored in `output`, or in a folder of its name there if there are more inputs; a file keeps its
+    name. `noise` is another folder like `output`; `suffix` changes the format, such as ".flac".
+    """
+    for folder in (output, noise):
+        if folder is not None and folder.exists() and not folder.is_dir():
+            raise InputError(f"{folder}: is a file; several files need a folder to be written to")
+    if any(str(given) == PIPE for given in (*inputs, output)):
+        raise InputError(f"{PIPE} stands for one stream of sound: it goes with no other input, and with no folder")
+    outputs = {folder.resolve() for folder in (output, noise) if folder is not None}
+    tasks: dict[Path, Task] = {}
+    for source, name in _sources(inputs):
+        if outputs & set(source.resolve().parents):
+            continue  # the result of an earlier run, when it lies below the input
+        name = name if suffix is None else name.with_suffix(suffix)
+        task = Task(source, output / name, None if noise is None else noise / name)
+        if tasks.setdefault(name, task) != task:
+            raise InputError(f"{source} and {tasks[name].source} would both become {task.target}; do one of them apart")
+    if not tasks:
+        raise InputError(f"{output}: holds all the input; choose another output")
+    return list(tasks.values())
+
+
+def suffix_of(format: str | None) -> str | None:
+    """The suffix of files of a format given by name, such as "flac"; None for None."""
+    if format is None:
+        return None
+    suffix = f".{format.lower().lstrip('.')}"
+    if suffix not in audio.SUFFIXES:
+        raise InputError(f"unknown format {format!r}; choose from {', '.join(sorted(s[1:] for s in audio.SUFFIXES))}")
+    return suffix
+
+
+def _sources(inputs: Sequence[Path]) -> Iterator[tuple[Path, Path]]:
+    """Files, and their paths below the output folder."""
+    for given in inputs:
+        if not given.is_dir():
+            yield given, Path(given.name)
+            continue
+        for path in find_audio(given):
+            below = path.relative_to(given)
+            yield path, below if len(inputs) == 1 else Path(given.resolve().name) / below
+
+
+def shard(tasks: Sequence[Task], part: str) -> list[Task]:
+    """Every N-th task from the I-th for "I/N": the shards 1/N to N/N do each task once."""
+    first, _, count = part.partition("/")
+    if not (first.isdecimal() and count.isdecimal() and 1 <= int(first) <= int(count)):
+        raise InputError(f"a shard is I/N with I from 1 to N, such as 1/4, got {part!r}")
+    return list(tasks[int(first) - 1 :: int(count)])
+
+
+def enhance_tree(
+    tasks: Sequence[Task],
+    model: Separator | str | Path = "default",
+    *,
+    strength: float = 1.0,
+    overwrite: bool = False,
+    jobs: int = 1,
+    report: Report | None = None,
+) -> Result:
+    """Enhance every file that has not been done before, in `jobs` processes; what fails does not stop the others."""
+    if jobs < 1:
+        raise InputError(f"jobs must be at least 1, got {jobs}")
+    skipped = [] if overwrite else [task for task in tasks if all(path.exists() for path in _written(task))]
+    left = [task for task in tasks if task not in set(skipped)]
+    model = model if isinstance(model, Separator) else load_model(model)
+    settings = {"model": model, "strength": strength, "overwrite": overwrite}
+    report = report or (lambda what, done, total: None)
+    results: dict[Task, str | None] = {}
+    for task, failure in _one_by_one(left, settings, report) if jobs == 1 else _parallel(left, settings, jobs, report):
+        results[task] = failure
+        report("files", len(results), len(left))
+    done = tuple(task for task in left if task in results and results[task] is None)
+    failures = tuple(failure for task in left if (failure := results.get(task)) is not None)
+    return Result(done, tuple(skipped), failures)
+
+
+def _written(task: Task) -> list[Path]:
+    return [task.target] if task.noise is None else [task.target, task.noise]
+
+
+def summary(result: Result) -> str:
+    """What became of the tasks, in a few lines."""
+    lines = [f"failed: {failure}" for failure in result.failures]
+    counts = [f"{len(result.done)} enhanced"]
+    if result.skipped:
+        counts.append(f"{len(result.skipped)} skipped because they exist (--overwrite does them again)")
+    if result.failures:
+        counts.append(f"{len(result.failures)} failed")
+    return "\n".join([*lines, ", ".join(counts)])
+
+
+def _one_by_one(tasks: Sequence[Task], settings: dict[str, Any], report: Report) -> Iterator[tuple[Task, str | None]]:
+    for task in tasks:
+        yield task, _attempt(task, settings, lambda name, done, total: report(f"file, {name}", done, total))
+
+
+def _attempt(task: Task, settings: dict[str, Any], report: Report) -> str | None:
+    """Do one task; what went wrong, if anything."""
+
+    def progress(seconds: float, total: float) -> None:
+        whole = max(1, round(total))
+        report(task.source.name, min(int(seconds), whole - 1), whole)  # never full: the next file goes on in this bar
+
+    try:
+        for path in _written(task):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        enhance_file(task.source, task.target, noise=task.noise, progress=progress, **settings)
+    except InputError as error:
+        return str(error)
+    except OSError as error:
+        return f"{task.target}: cannot be written: {error.strerror}"
+    return None
+
+
+def _parallel(
+    tasks: Sequence[Task], settings: dict[str, Any], jobs: int, report: Report
+) -> Iterator[tuple[Task, str | None]]:
+    spawn = get_context("spawn")  # a fork of a process in which torch has started threads may hang
+    stop, heard = spawn.Event(), spawn.SimpleQueue()
+    numbers: dict[int, int] = {}
+    with ProcessPoolExecutor(jobs, spawn, _start_worker, (settings, stop, heard)) as pool:
+        with _signals_blocked():
+            waiting = {pool.submit(_work, task): task for task in tasks}
+        try:
+            while waiting:
+                finished, _ = wait(waiting, timeout=0.1, return_when=FIRST_COMPLETED)
+                while not heard.empty():
+                    process, name, done, total = heard.get()
+                    report(f"file {numbers.setdefault(process, len(numbers) + 1)}, {name}", done, total)
+                for future in finished:
+                    yield waiting.pop(future), future.result()
+        except BrokenProcessPool:
+            raise InputError("a worker process died, perhaps for lack of memory; go on with fewer --jobs") from None
+        finally:
+            stop.set()
+            pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _signals_blocked() -> Iterator[None]:
+    """While workers start, which inherit it: Ctrl-C reaches all processes, but the first one is to stop the others."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class _Stopped(BaseException):
+    """The run is over: what is half done is to be removed."""
+
+
+_in_worker: dict[str, Any] = {}  # what a worker process is given once: it cannot travel with the tasks
+
+
+def _start_worker(settings: dict[str, Any], stop: Event, heard: "SimpleQueue[Any]") -> None:
+    torch.set_num_threads(1)
+    _in_worker.update(settings=settings, stop=stop, heard=heard)
+
+
+def _work(task: Task) -> str | None:
+    def report(name: str, done: int, total: int) -> None:
+        if _in_worker["stop"].is_set():
+            raise _Stopped
+        _in_worker["heard"].put((os.getpid(), name, done, total))
+
+    return _attempt(task, _in_worker["settings"], report)

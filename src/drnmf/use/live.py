@@ -1,0 +1,189 @@
+"""Live: blocks of sound from any source through a Streamer into any sink; a microphone and speakers by PortAudio.
+
+`pump` is the loop; it knows nothing of devices. `run` gives it a pair of them through the package sounddevice, which is
+imported only then.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from drnmf.errors import InputError
+from drnmf.models.base import Separator
+from drnmf.use.streaming import Streamer
+
+Block = np.ndarray[Any, np.dtype[np.float32]]
+"""Samples (channels, n), full scale 1."""
+_FLOOR_DB = -60  # the left end of the meters
+_WIDTH = 40
+
+
+class Meter:
+    """What the loop tells about itself: levels, the share of real time it needs, and gaps; drawn as two bars."""
+
+    def __init__(self) -> None:
+        self.heard_db = self.given_db = -math.inf
+        self.load = 0.0
+        self.gaps = 0
+
+    def tell(self, heard: Block, given: Block, load: float) -> None:
+        """Take the block that was heard, the one that was given out, and what it cost."""
+        self.heard_db = max(self.heard_db, peak_db(heard))
+        self.given_db = max(self.given_db, peak_db(given))
+        self.load += 0.05 * (load - self.load)
+
+    def __rich__(self) -> Text:
+        lines = [_bar("in ", self.heard_db), _bar("out", self.given_db)]
+        self.heard_db = self.given_db = -math.inf  # the highest since the last drawing
+        status = Text(f"load {self.load:4.0%}   gaps {self.gaps}   Ctrl-C ends", style="dim")
+        return Text("\n").join([*lines, status])
+
+
+def pump(
+    source: Iterable[Block], sink: Callable[[Block], None], streamer: Streamer, meter: Meter | None = None
+) -> None:
+    """Blocks of `source` through `streamer` into `sink`; when the source ends, also what the streamer still holds."""
+    meter = meter or Meter()
+    for block in source:
+        start = perf_counter()
+        done = streamer.feed(block)
+        seconds = block.shape[1] / streamer.sample_rate
+        meter.tell(block, done, (perf_counter() - start) / seconds)
+        if done.shape[1]:
+            sink(done)
+    sink(streamer.flush())
+
+
+def run(
+    model: Separator | str | Path,
+    *,
+    input_device: str | None = None,
+    output_device: str | None = None,
+    sample_rate: int | None = None,
+    channels: int = 1,
+    block_ms: float = 8.0,
+    strength: float = 1.0,
+    console: Console | None = None,
+) -> Meter:
+    """Enhance what a device hears, until Ctrl-C.
+
+    Args:
+        model: a model, its folder, or the name of one that comes with the package.
+        input_device: number or part of the name of a device in `devices`; the system's own if None.
+        output_device: the same for the output.
+        sample_rate: in Hz; the input device's own if None. 16000, where a device takes it, has the shortest delay.
+        channels: 1, or 2 for stereo.
+        block_ms: milliseconds of sound taken at a time.
+        strength: how much of the noise to remove, from 0 to 1.
+        console: where the meters go.
+    """
+    if not 1 <= block_ms <= 1000:
+        raise InputError(f"a block must last 1 to 1000 ms, got {block_ms:g}")
+    torch.set_num_threads(1)  # a frame is too small to share: waiting for other threads only adds jitter
+    sounddevice = _sounddevice()
+    source, target = (_choose(sounddevice, *which) for which in ((input_device, "input"), (output_device, "output")))
+    rate = sample_rate or round(source["default_samplerate"])
+    streamer, block = Streamer(model, rate, channels=channels, strength=strength), round(rate * block_ms / 1000)
+    console, meter, pair = console or Console(stderr=True), Meter(), (source["index"], target["index"])
+    with _as_input_error(sounddevice, f"{source['name']} and {target['name']} cannot be opened at {rate} Hz"):
+        stream = sounddevice.Stream(rate, block, pair, channels, dtype="float32", latency="low")
+    delay = streamer.latency / rate + sum(stream.latency) + 2 * block / rate
+    told = f"{source['name']} -> {target['name']}, {rate} Hz, delay about {1000 * delay:.0f} ms"
+    console.print(told, highlight=False, markup=False)
+    ends = _Ends(stream, block, meter)
+    drawing = Live(meter, console=console, refresh_per_second=10, transient=True)
+    with _as_input_error(sounddevice, "the sound device stopped"), stream, drawing, suppress(KeyboardInterrupt):
+        pump(ends.heard(), ends.play, streamer, meter)
+    return meter
+
+
+def devices() -> str:
+    """The sound devices of this machine, a line each with its number; * marks the system's own (> input, < output)."""
+    found = str(_sounddevice().query_devices())
+    if not found.strip():
+        raise InputError("this machine has no sound device")
+    return found
+
+
+def peak_db(block: Block) -> float:
+    """The largest sample in dB below full scale."""
+    peak = float(np.abs(block).max(initial=0.0))
+    return 20 * math.log10(peak) if peak > 0 else -math.inf
+
+
+def _sounddevice() -> Any:
+    try:
+        import sounddevice
+    except ModuleNotFoundError:
+        raise InputError(
+            "live sound needs the package sounddevice, which is not installed: pip install 'drnmf[live]'"
+        ) from None
+    except OSError:
+        raise InputError(
+            "live sound needs the PortAudio library: apt install libportaudio2, or dnf install portaudio"
+        ) from None
+    return sounddevice
+
+
+def _choose(sounddevice: Any, device: str | None, kind: str) -> dict[str, Any]:
+    """What is known about a device that was chosen by its number, a part of its name, or not at all."""
+    number = int(device) if device is not None and device.isdigit() else device
+    try:
+        found: dict[str, Any] = sounddevice.query_devices(number, kind)
+    except (sounddevice.PortAudioError, ValueError) as error:
+        if device is None:
+            raise InputError(f"this machine has no sound {kind} device, or none chosen as its own") from None
+        raise InputError(f"no sound {kind} device {device!r} ({_line(error)}); see drnmf live --devices") from None
+    return found
+
+
+@contextmanager
+def _as_input_error(sounddevice: Any, what: str) -> Iterator[None]:
+    try:
+        yield
+    except sounddevice.PortAudioError as error:
+        raise InputError(f"{what}: {_line(error)}") from None
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+class _Ends:
+    """Both ends of an open stream of sounddevice: as many samples are played as were heard."""
+
+    def __init__(self, stream: Any, block: int, meter: Meter) -> None:
+        self._stream, self._block, self._meter = stream, block, meter
+        self._due = block  # one block is kept in store, against a late one
+        self._started = False
+
+    def heard(self) -> Iterator[Block]:
+        while True:
+            samples, overflowed = self._stream.read(self._block)
+            self._meter.gaps += overflowed
+            self._due += self._block
+            yield samples.T
+            if self._due > 0:  # at first the streamer holds back one window: silence, or the speakers would run dry
+                self.play(np.zeros((samples.shape[1], self._due), np.float32))
+
+    def play(self, block: Block) -> None:
+        self._due -= block.shape[1]
+        underflowed = self._stream.write(np.ascontiguousarray(block.T))
+        self._meter.gaps += underflowed and self._started  # before the first block there was nothing to play
+        self._started = True
+
+
+def _bar(name: str, level_db: float) -> Text:
+    filled = round(_WIDTH * min(1.0, max(0.0, 1 - level_db / _FLOOR_DB)))
+    colour = "red" if level_db >= -1 else "yellow" if level_db >= -12 else "green"
+    level = f"{level_db:4.0f} dB" if level_db > -100 else "silence"
+    return Text.assemble(f"{name} ", ("█" * filled, colour), ("░" * (_WIDTH - filled), "dim"), f" {level}")

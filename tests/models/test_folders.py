@@ -1,0 +1,201 @@
+import contextlib
+import json
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from drnmf import InputError, LSTMMask, OracleMask, Separator, load_model, save_model
+from drnmf.models import folders as module
+from drnmf.models.folders import CONFIG, WEIGHTS
+from examples import MODELS, build, noisy, spectra
+
+FILES = sorted([CONFIG, WEIGHTS])
+
+
+def same(first: Separator, second: Separator) -> bool:
+    """The same kind of model with the same settings and, bit for bit, the same weights."""
+    a, b = first.state_dict(), second.state_dict()
+    return (
+        type(first) is type(second)
+        and first.config == second.config
+        and list(a) == list(b)
+        and all(a[key].dtype == b[key].dtype and torch.equal(a[key], b[key]) for key in a)
+    )
+
+
+def saved(folder: Path, name: str = "drnmf") -> Path:
+    save_model(build(name), folder)
+    return folder
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def change_config(folder: Path, **changes: object) -> None:
+    config = json.loads((folder / CONFIG).read_text())
+    (folder / CONFIG).write_text(json.dumps(config | changes))
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_every_model_comes_back_bit_for_bit(tmp_path, name, dtype):
+    model, folder = build(name).to(dtype), tmp_path / "a" / "model"
+    save_model(model, folder)
+    assert files(folder) == FILES
+    again = load_model(str(folder))
+    assert same(model, again)
+    assert not again.training
+    x = noisy()[None, 20:40].to(dtype)
+    torch.testing.assert_close(again(x), model(x), rtol=0, atol=0)
+    assert [p.requires_grad for p in again.parameters()] == [p.requires_grad for p in model.parameters()]
+
+
+def test_a_trained_model_is_saved_as_it_is_now(tmp_path):
+    model = build("drnmf")
+    optimiser = torch.optim.Adam(model.parameters())
+    model(noisy()[None])[0].sum().backward()
+    optimiser.step()
+    save_model(model, tmp_path)
+    assert same(model, load_model(tmp_path))
+    assert not same(build("drnmf"), load_model(tmp_path))
+
+
+def test_the_files_can_be_read_without_us(tmp_path):
+    from safetensors.torch import load_file
+
+    config = json.loads((saved(tmp_path) / CONFIG).read_text())
+    assert config["model"] == "DRNMF"
+    assert (config["sample_rate"], config["window"], config["hop"]) == (16000, 512, 128)
+    assert config["config"]["n_layers"] == 3
+    assert torch.equal(load_file(tmp_path / WEIGHTS)["log_W"], build("drnmf").log_W)
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()], ids=repr)
+@pytest.mark.parametrize(("function", "nth"), [("fdopen", 1), ("fdopen", 2), ("chmod", 2), ("replace", 1)])
+def test_a_failure_while_saving_leaves_the_old_model(tmp_path, monkeypatch, function, nth, error):
+    old, calls, real = build("drnmf"), [], getattr(module.os, function)
+    save_model(old, tmp_path)
+
+    def failing(*args):
+        calls.append(args)
+        if len(calls) == nth:
+            raise error
+        return real(*args)
+
+    monkeypatch.setattr(module.os, function, failing)
+    with pytest.raises((InputError, KeyboardInterrupt)):
+        save_model(build("lstm"), tmp_path)
+    monkeypatch.undo()
+    assert len(calls) == nth
+    assert same(old, load_model(tmp_path))
+    assert files(tmp_path) == FILES
+
+
+def test_saving_again_replaces_the_model(tmp_path):
+    saved(tmp_path)
+    saved(tmp_path, "lstm")
+    assert same(build("lstm"), load_model(tmp_path))
+    assert files(tmp_path) == FILES
+
+
+def swap_weights(folder: Path) -> None:
+    shutil.copy(saved(folder / "other", "drnmf_cold") / WEIGHTS, folder / WEIGHTS)
+
+
+def swap_config(folder: Path) -> None:
+    shutil.copy(saved(folder / "other", "lstm") / CONFIG, folder / CONFIG)
+
+
+def nonsense_weights(folder: Path) -> None:
+    (folder / WEIGHTS).write_bytes(b"nonsense")
+    change_config(folder, sha256=module._digest(b"nonsense"))
+
+
+def other_sizes(folder: Path) -> None:
+    config = json.loads((folder / CONFIG).read_text())["config"]
+    change_config(folder, config=config | {"n_layers": 4})
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda f: (f / WEIGHTS).write_bytes((f / WEIGHTS).read_bytes()[:-1]), "model.safetensors: damaged"),
+        (lambda f: (f / WEIGHTS).write_bytes(b""), "model.safetensors: damaged"),
+        (swap_weights, "damaged, or not the weights of its config.json"),
+        (swap_config, "damaged, or not the weights of its config.json"),
+        (lambda f: (f / WEIGHTS).unlink(), "model.safetensors: cannot be read .No such file"),
+        (lambda f: (f / CONFIG).unlink(), "not a model, it has no config.json"),
+        (lambda f: (f / CONFIG).write_bytes(b"\xff\xfe\x00"), "config.json: not readable as a model's config"),
+        (lambda f: (f / CONFIG).write_text("{"), "config.json: not readable as a model's config"),
+        (lambda f: (f / CONFIG).write_text("[1, 2]"), "not a drnmf model's configuration"),
+        (lambda f: (f / CONFIG).write_text('{"architectures": ["Bert"]}'), "not a drnmf model's configuration"),
+        (lambda f: change_config(f, format=2), r"newer drnmf \(format 2\); upgrade"),
+        (lambda f: change_config(f, format="1"), "not a drnmf model's configuration"),
+        (lambda f: change_config(f, model="Transformer"), "unknown kind of model 'Transformer'; known: DRNMF"),
+        (lambda f: change_config(f, model=["DRNMF"]), "unknown kind of model"),
+        (lambda f: change_config(f, sample_rate=8000), "sample_rate is 8000, this version works with 16000"),
+        (lambda f: change_config(f, hop=None), "hop is None"),
+        (lambda f: change_config(f, config={"colour": "red"}), "do not belong together.*colour"),
+        (lambda f: change_config(f, config=7), "do not belong together"),
+        (other_sizes, "do not belong together.*size mismatch"),
+        (nonsense_weights, "do not belong together"),
+    ],
+)
+def test_folders_that_hold_no_model_say_so_in_one_line(tmp_path, damage, message):
+    damage(saved(tmp_path))
+    with pytest.raises(InputError, match=message) as error:
+        load_model(tmp_path)
+    assert "\n" not in str(error.value)
+    assert str(tmp_path) in str(error.value)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_no_damaged_byte_of_the_weights_goes_unnoticed(data):
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        save_model(LSTMMask(1, 2, n_features=3), folder)
+        weights = bytearray((folder / WEIGHTS).read_bytes())
+        weights[data.draw(st.integers(0, len(weights) - 1))] ^= data.draw(st.integers(1, 255))
+        (folder / WEIGHTS).write_bytes(weights)
+        with pytest.raises(InputError, match="damaged"):
+            load_model(folder)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.floats(-2, 2) | st.text(max_size=5),
+    lambda children: st.lists(children, max_size=3) | st.dictionaries(st.text(max_size=5), children, max_size=3),
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(key=st.sampled_from(["format", "model", "config", "sha256", "sample_rate", "window", "hop"]), value=json_values)
+def test_no_foreign_configuration_raises_anything_else(key, value):
+    with tempfile.TemporaryDirectory() as name:
+        save_model(LSTMMask(1, 2, n_features=3), name)
+        change_config(Path(name), **{key: value})
+        with contextlib.suppress(InputError):
+            assert isinstance(load_model(name), LSTMMask)  # a change that means the same
+
+
+def test_names_that_are_no_models(tmp_path):
+    with pytest.raises(InputError, match="no-such-model: no such model folder; bundled models: "):
+        load_model("no-such-model")
+    with pytest.raises(InputError, match=r"not a model, it has no config\.json"):
+        load_model(tmp_path)
+
+
+def test_what_cannot_be_saved(tmp_path):
+    speech, noise = (X[None] for X in spectra())
+    with pytest.raises(InputError, match="OracleMask cannot be saved: it holds the answer"):
+        save_model(OracleMask(speech, noise), tmp_path / "oracle")
+    assert not (tmp_path / "oracle").exists()
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(InputError, match="file: the model cannot be written there"):
+        save_model(build("lstm"), tmp_path / "file")

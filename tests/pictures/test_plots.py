@@ -1,0 +1,141 @@
+"""Pictures: the right values at the right places, with units, and nothing global touched."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.figure import Figure
+
+from drnmf import stft
+from drnmf.pictures import plots
+from drnmf.signal.spectra import SAMPLE_RATE
+
+
+def tone(frequency: float, seconds: float = 1.0) -> torch.Tensor:
+    time = torch.arange(int(seconds * SAMPLE_RATE)) / SAMPLE_RATE
+    return torch.sin(2 * torch.pi * frequency * time)
+
+
+def images(figure: Figure) -> list:
+    """The drawn arrays, without the colour bars' own."""
+    return [image for axes in figure.axes for image in axes.get_images()]
+
+
+def saved(figure: Figure, path: Path) -> bytes:
+    figure.savefig(path, dpi=50)
+    return path.read_bytes()
+
+
+def test_a_tone_stands_at_its_frequency_and_time(tmp_path: Path) -> None:
+    # silence, then 2 kHz from 0.5 s on
+    x = torch.cat([torch.zeros(SAMPLE_RATE // 2), tone(2000, 0.5)])
+    figure = plots.spectrogram(stft(x).abs(), title="a tone")
+    (image,) = images(figure)
+    values, (left, right, bottom, top) = np.asarray(image.get_array()), image.get_extent()
+    assert values.max() == 0
+    row = values.max(1).argmax()
+    assert bottom + (row + 0.5) / len(values) * (top - bottom) == pytest.approx(2.0, abs=0.02)
+    seconds = left + (np.arange(values.shape[1]) + 0.5) / values.shape[1] * (right - left)
+    loud = seconds[values.max(0) > -20]
+    assert loud.min() == pytest.approx(0.5, abs=0.02)
+    assert loud.max() == pytest.approx(1.0, abs=0.02)
+    axes = figure.axes[0]
+    assert (axes.get_xlabel(), axes.get_ylabel(), axes.get_title()) == ("time (s)", "frequency (kHz)", "a tone")
+    assert saved(figure, tmp_path / "tone.png").startswith(b"\x89PNG")
+
+
+def test_silence_is_drawn(tmp_path: Path) -> None:
+    figure = plots.spectrogram(torch.zeros(10, 257))
+    assert np.isfinite(np.asarray(images(figure)[0].get_array())).all()
+    saved(figure, tmp_path / "silence.png")
+
+
+def test_decibels() -> None:
+    torch.testing.assert_close(plots.decibels(torch.tensor([10.0, 1.0, 0.1])), torch.tensor([0.0, -20.0, -40.0]))
+    torch.testing.assert_close(plots.decibels(torch.tensor([1.0, 0.0]), torch.tensor(0.1))[0], torch.tensor(20.0))
+
+
+def test_atoms_are_sorted_by_frequency_within_their_source() -> None:
+    W = torch.zeros(257, 5)
+    for column, bin_ in enumerate((200, 10, 100, 250, 30)):  # three of speech, two of noise
+        W[bin_, column] = 1
+    assert plots.by_frequency(W).tolist() == [1, 4, 2, 0, 3]
+    speech, noise = images(plots.dictionary(W, 3))
+    assert np.asarray(speech.get_array()).argmax(0).tolist() == [10, 100, 200]
+    assert np.asarray(noise.get_array()).argmax(0).tolist() == [30, 250]
+
+
+def test_activations_keep_their_order() -> None:
+    h = torch.zeros(7, 4)
+    h[2, 3] = 1
+    figure = plots.activations(h, 2)
+    values = np.asarray(images(figure)[0].get_array())
+    assert values.shape == (4, 7)
+    assert np.unravel_index(values.argmax(), values.shape) == (3, 2)
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["speech", "noise"]
+
+
+def test_separation_draws_the_active_atoms(tmp_path: Path) -> None:
+    X = stft(tone(1000)).abs()
+    W = torch.eye(257)[:, :40]
+    h = torch.full((len(X), 40), 1e-3)
+    h[:, [7, 3, 31]] = 1.0
+    figure = plots.separation(X, torch.full_like(X, 0.25), W, h, 20, titles=("before", "after"), most=2)
+    drawn = {axes.get_title(): np.asarray(axes.get_images()[0].get_array()) for axes in figure.axes if axes.get_title()}
+    assert next(iter(drawn)) == "before"
+    np.testing.assert_allclose(drawn["after"].max(), 20 * np.log10(0.25), atol=1e-4)  # on the noisy one's scale
+    assert drawn["Speech atoms in use"].argmax(0).tolist() == [3, 7]
+    assert 31 in drawn["Noise atoms in use"].argmax(0)
+    assert drawn["Mask"].max() == 0.25
+    saved(figure, tmp_path / "separation.png")
+
+
+def test_learning_curves_are_dotted_for_training_and_solid_for_validation(tmp_path: Path) -> None:
+    figure = plots.learning_curves({"a": ([3, 2, 1], [4, 3.5, 3.2]), "b": ([2, 1], [2, 1.5])})
+    (axes,) = figure.axes
+    lines = axes.get_lines()
+    assert [line.get_linestyle() for line in lines] == ["-", ":", "-", ":"]
+    assert lines[0].get_color() == lines[1].get_color() != lines[2].get_color()
+    assert list(lines[1].get_ydata()) == [3, 2, 1]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["a", "b"]
+    assert axes.get_xlabel() == "epoch"
+    saved(figure, tmp_path / "curves.png")
+
+
+@pytest.mark.parametrize("shift", [0.0, -12.0])
+def test_the_ends_of_learning_curves_are_in_the_picture(shift: float) -> None:
+    """Losses in dB are negative."""
+    training, validation = ([v + shift for v in curve] for curve in ([9.0, 4.0, 3.5, 2.0], [8.0, 5.0, 3.4, 3.3]))
+    (axes,) = plots.learning_panels({"one": {"a": (training, validation)}}).axes
+    low, high = axes.get_ylim()
+    for line in axes.get_lines():
+        assert low < min(line.get_ydata())
+        assert line.get_ydata()[-1] < high
+
+
+@pytest.mark.parametrize("decades", [1, 2, 4, 10])
+def test_step_sizes_have_a_scale_however_far_apart_they_are(decades: int) -> None:
+    figure = Figure()
+    axes = figure.add_subplot()
+    plots._draw_learned(axes, torch.logspace(0, decades, 200).repeat(3, 1), 100, "alpha", ("1", "2", "3"))
+    figure.canvas.draw()
+    low, high = axes.get_ylim()
+    seen = [tick.get_text() for tick in axes.get_yticklabels() if low <= tick.get_position()[1] <= high]
+    assert 2 <= len([text for text in seen if text]) <= 9
+
+
+def test_only_plots_imports_matplotlib_and_never_pyplot() -> None:
+    code = (
+        "import sys, drnmf; assert 'matplotlib' not in sys.modules, 'import drnmf';"
+        "import drnmf.pictures.plots; assert 'matplotlib.pyplot' not in sys.modules, 'pyplot'"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_without_matplotlib_one_line_says_what_to_install() -> None:
+    code = "import sys; sys.modules['matplotlib'] = None; import drnmf.pictures.plots"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert answer.stderr.strip().splitlines()[-1].endswith("not installed: pip install 'drnmf[plot]'")

@@ -1,0 +1,174 @@
+import logging
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+
+from drnmf.errors import InputError
+from drnmf.signal import audio
+
+
+def utterance(speech_dir) -> torch.Tensor:
+    x, _ = soundfile.read(speech_dir / "austen_0880.flac", dtype="float32")
+    return torch.from_numpy(x)
+
+
+def test_read_gives_the_files_samples_and_rate(speech_dir):
+    path = speech_dir / "austen_0880.flac"
+    x, rate = audio.read(path)
+    assert rate == 16000
+    assert x.dtype == torch.float32
+    torch.testing.assert_close(x, utterance(speech_dir)[None], rtol=0, atol=0)
+    header = audio.info(path)
+    assert (header.rate, header.channels, header.samples, header.subtype) == (16000, 1, x.shape[1], "PCM_16")
+
+
+@pytest.mark.parametrize("name", ["a.wav", "a.flac", "a.ogg", "a.opus", "a.mp3"])
+def test_every_format_survives_writing_and_reading(tmp_path, speech_dir, name):
+    x = torch.stack([utterance(speech_dir), -0.5 * utterance(speech_dir)])
+    audio.write(tmp_path / name, x, 16000)
+    y, rate = audio.read(tmp_path / name)
+    assert rate == 16000
+    assert y.shape == x.shape
+    error = 10 * torch.log10(x.square().sum() / (x - y).square().sum())
+    assert error > (60 if name in ("a.wav", "a.flac") else 8)  # the lossy ones keep the waveform roughly
+    assert sorted(p.name for p in tmp_path.iterdir()) == [name]  # no temporary file left
+
+
+@pytest.mark.parametrize(
+    ("name", "subtype"), [("a.wav", "FLOAT"), ("a.wav", "PCM_24"), ("a.flac", "PCM_24"), ("a.ogg", "OPUS")]
+)
+def test_the_chosen_subtype_is_kept(tmp_path, speech_dir, name, subtype):
+    audio.write(tmp_path / name, utterance(speech_dir), 16000, subtype=subtype)
+    assert audio.info(tmp_path / name).subtype == subtype
+
+
+def test_the_subtype_of_another_file_is_kept_where_the_format_can_hold_it():
+    assert audio.default_subtype("a.wav", like="FLOAT") == "FLOAT"
+    assert audio.default_subtype("a.flac", like="FLOAT") == "PCM_16"
+    assert audio.default_subtype("a.opus", like="PCM_16") == "OPUS"
+
+
+@pytest.mark.parametrize("suffix", [".wav", ".flac", ".ogg", ".mp3", ".opus"])
+def test_a_segment_is_that_part_of_the_whole(tmp_path, speech_dir, suffix):
+    path = tmp_path / f"a{suffix}"
+    audio.write(path, utterance(speech_dir), 16000)
+    whole, _ = audio.read(path)
+    for start, count in [(0, 1), (1, 5000), (12345, 20000), (whole.shape[1] - 3, 3)]:
+        part, _ = audio.read(path, start=start, count=count)
+        tolerance = 2e-3 if suffix == ".opus" else 1e-6  # an Opus decoder remembers: see audio._decode
+        torch.testing.assert_close(part, whole[:, start : start + count], rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("rate", [8000, 11025, 44100, 48000])
+def test_a_resampled_segment_is_that_part_of_the_resampled_whole(tmp_path, speech_dir, rate):
+    path = tmp_path / "a.wav"
+    audio.write(path, audio.resample(utterance(speech_dir)[None], 16000, rate), rate, subtype="FLOAT")
+    whole, got = audio.read(path, sample_rate=16000)
+    assert got == 16000
+    assert whole.shape[1] == audio.info(path).samples_at(16000)
+    for start, count in [(0, 100), (777, 5000), (20001, 20000), (whole.shape[1] - 9, 9)]:
+        part, _ = audio.read(path, sample_rate=16000, start=start, count=count)
+        torch.testing.assert_close(part, whole[:, start : start + count], rtol=0, atol=2e-6)
+
+
+def tone(rate: int) -> torch.Tensor:
+    """One second of 440 Hz."""
+    return (0.5 * torch.sin(2 * torch.pi * 440 * torch.arange(rate, dtype=torch.float64) / rate)).float()
+
+
+def test_resampling_keeps_a_tone_and_is_said(tmp_path, caplog):
+    audio.write(tmp_path / "tone.wav", tone(44100), 44100, subtype="FLOAT")
+    with caplog.at_level(logging.INFO, "drnmf"):
+        x, _ = audio.read(tmp_path / "tone.wav", sample_rate=16000)
+    assert "tone.wav: resampling from 44100 to 16000 Hz" in caplog.text
+    torch.testing.assert_close(x[0, 500:-500], tone(16000)[500:-500], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [1, 999, 16000, 10**9])
+def test_blocks_join_to_the_whole(tmp_path, speech_dir, size):
+    x = utterance(speech_dir)[:2000]
+    audio.write(tmp_path / "a.wav", torch.stack([x, x.flip(0)]), 16000, subtype="FLOAT")
+    blocks = list(audio.read_blocks(tmp_path / "a.wav", size))
+    assert all(b.shape[1] <= size for b in blocks)
+    torch.testing.assert_close(torch.cat(blocks, 1), torch.stack([x, x.flip(0)]), rtol=0, atol=0)
+
+
+def test_resampled_blocks_join_to_the_resampled_whole(tmp_path, speech_dir):
+    audio.write(tmp_path / "a.wav", utterance(speech_dir), 16000, subtype="FLOAT")
+    whole, _ = audio.read(tmp_path / "a.wav", sample_rate=44100)
+    joined = torch.cat(list(audio.read_blocks(tmp_path / "a.wav", 1000, sample_rate=44100)), 1)
+    torch.testing.assert_close(joined, whole, rtol=0, atol=1e-5)
+
+
+def test_clipping_is_said_and_counted(tmp_path, caplog):
+    x = torch.tensor([0.0, 1.5, -2.0, 0.25])
+    audio.write(tmp_path / "int.wav", x, 16000)
+    assert "2 samples beyond full scale were clipped (peak 2.000)" in caplog.text
+    caplog.clear()
+    audio.write(tmp_path / "float.wav", x, 16000, subtype="FLOAT")
+    assert not caplog.text
+    torch.testing.assert_close(audio.read(tmp_path / "float.wav")[0][0], x)
+
+
+def test_a_failed_write_leaves_the_old_file_alone(tmp_path, speech_dir):
+    path = tmp_path / "a.wav"
+    audio.write(path, utterance(speech_dir), 16000)
+    before = path.read_bytes()
+    with pytest.raises(InputError, match="NaN"):
+        audio.write(path, torch.cat([torch.zeros(100), torch.tensor([torch.nan])]), 16000)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_minute_of_stereo_ogg_is_written(tmp_path):
+    generator = torch.Generator().manual_seed(0)
+    audio.write(tmp_path / "a.ogg", 0.1 * torch.randn(2, 16000 * 60, generator=generator), 16000)
+    assert audio.info(tmp_path / "a.ogg").samples == 16000 * 60
+
+
+def test_bad_files_are_named_in_one_line(tmp_path):
+    (tmp_path / "text.wav").write_text("this is not sound")
+    (tmp_path / "nothing.wav").touch()
+    soundfile.write(tmp_path / "empty.wav", np.zeros(0), 16000)
+    soundfile.write(tmp_path / "nan.wav", np.array([0.0, np.nan]), 16000, subtype="FLOAT")
+    soundfile.write(tmp_path / "inf.wav", np.array([0.0, np.inf]), 16000, subtype="FLOAT")
+    for name, reason in [
+        ("missing.wav", "no such file"),
+        ("text.wav", "cannot be read as sound"),
+        ("nothing.wav", "cannot be read as sound"),
+        ("empty.wav", "no samples"),
+        ("nan.wav", "NaN or infinite"),
+        ("inf.wav", "NaN or infinite"),
+        ("", "is a folder"),
+    ]:
+        with pytest.raises(InputError, match=reason) as error:
+            audio.read(tmp_path / name)
+        assert str(tmp_path / name) in str(error.value)
+        assert "\n" not in str(error.value)
+
+
+def test_a_file_cut_short_is_named(tmp_path, speech_dir):
+    data = (speech_dir / "austen_0880.flac").read_bytes()
+    (tmp_path / "short.flac").write_bytes(data[: len(data) // 2])
+    with pytest.raises(InputError, match=r"short\.flac"):
+        audio.read(tmp_path / "short.flac")
+
+
+def test_asking_for_what_is_not_there(tmp_path, speech_dir):
+    path = speech_dir / "austen_0880.flac"
+    with pytest.raises(InputError, match="were asked for, but it has"):
+        audio.read(path, start=40000, count=100000)
+    with pytest.raises(InputError, match="no channel 1"):
+        audio.read(path, channel=1)
+    for name, subtype, reason in [
+        ("a.txt", None, "unknown kind"),
+        ("a.flac", "FLOAT", "choose one of"),
+        ("no/a.wav", None, "folder"),
+    ]:
+        with pytest.raises(InputError, match=reason):
+            audio.write(tmp_path / name, torch.zeros(10), 16000, subtype=subtype)
+    with pytest.raises(InputError, match="cannot be written"):
+        audio.write(tmp_path / "a.opus", torch.zeros(10), 44100)  # Opus knows only a few rates
+    assert not list(tmp_path.iterdir())

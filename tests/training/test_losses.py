@@ -1,0 +1,81 @@
+import pytest
+import torch
+
+from drnmf.signal import metrics
+from drnmf.signal.spectra import analyse, synthesise
+from drnmf.training import losses
+
+
+@pytest.fixture
+def batch():
+    generator = torch.Generator().manual_seed(1)
+    clean, noise = torch.randn(2, 2, 512 + 128 * 139, generator=generator, dtype=torch.float64)
+    X, Y = analyse(clean + noise), analyse(clean)
+    valid = torch.arange(X.shape[1]) < torch.tensor([[140], [130]])
+    X, Y = X * valid[..., None], Y * valid[..., None]
+    mask = torch.rand(X.shape, generator=generator, dtype=torch.float64)
+    return mask, X, Y, valid
+
+
+@pytest.mark.parametrize("loss", losses.LOSSES.values())
+def test_padding_does_not_count(loss, batch):
+    mask, X, Y, valid = batch
+    junk = ~valid[..., None]
+    spoiled = loss(mask + junk, X + junk, Y - 2 * junk, valid)
+    torch.testing.assert_close(spoiled, loss(mask, X, Y, valid))
+
+
+@pytest.mark.parametrize("loss", losses.LOSSES.values())
+def test_batch_is_the_sum_of_its_sequences(loss, batch):
+    whole = loss(*batch)
+    parts = [loss(*(part[i : i + 1] for part in batch)) for i in range(2)]
+    torch.testing.assert_close(whole, tuple(sum(values) for values in zip(*parts, strict=True)))
+
+
+@pytest.mark.parametrize("loss", losses.LOSSES.values())
+def test_gradients(loss, batch):
+    mask, X, Y, valid = batch
+    # a few cells stand for all: finite differences over 70,000 would take an hour
+    few = mask[:, :3, :2].clone().requires_grad_()
+
+    def total(few):
+        return loss(torch.cat([torch.cat([few, mask[:, :3, 2:]], 2), mask[:, 3:]], 1), X, Y, valid)[0]
+
+    assert torch.autograd.gradcheck(total, few)
+
+
+def test_signal_approximation_by_hand():
+    X, Y = torch.tensor([[[3 + 4j]]]), torch.tensor([[[0 + 2j]]])
+    total, count = losses.signal_approximation(torch.tensor([[[0.5]]]), X, Y, torch.tensor([[True]]))
+    assert (total.item(), count.item()) == (0.25, 1)
+
+
+def test_phase_sensitive_is_the_complex_error_up_to_a_constant(batch):
+    mask, X, Y, valid = batch
+
+    def complex_error(mask):
+        return (mask * X - Y).abs().square().sum()
+
+    here, there = (losses.phase_sensitive(m, X, Y, valid)[0] for m in (mask, 1 - mask))
+    torch.testing.assert_close(here - there, complex_error(mask) - complex_error(1 - mask))
+
+
+@pytest.mark.parametrize("name", ["si_sdr", "sdr"])
+def test_waveform_losses_are_the_metrics(name, batch):
+    mask, X, Y, valid = batch
+    expected = getattr(metrics, name)(synthesise(mask * X), synthesise(Y)).sum()
+    total, count = losses.LOSSES[name](mask, X, Y, valid)
+    assert count == 2
+    torch.testing.assert_close(-total, expected)
+
+
+@pytest.mark.parametrize("name", ["si_sdr", "sdr"])
+def test_silent_and_short_sequences_are_harmless(name):
+    X = torch.zeros(2, 140, 257, dtype=torch.complex64)
+    X[1, :20] = 1
+    mask = torch.full(X.shape, 0.5, requires_grad=True)
+    valid = torch.arange(140) < torch.tensor([[140], [20]])
+    total, _ = losses.LOSSES[name](mask, X, X, valid)
+    total.backward()
+    assert torch.isfinite(total)
+    assert torch.isfinite(mask.grad).all()

@@ -1,0 +1,287 @@
+"""Real trainings of very small models on the bundled recordings."""
+
+import csv
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+import safetensors.torch
+import torch
+
+from drnmf import InputError, load_model
+from drnmf.data.folders import Pool
+from drnmf.data.manifests import write_manifest, write_mixtures
+from drnmf.data.recordings import Recordings, scan
+from drnmf.errors import DivergedError
+from drnmf.signal import audio
+from drnmf.training.recipe import DataSettings, DictionarySettings, ModelSettings, Recipe, TrainingSettings
+from drnmf.training.run import train
+
+SMALL = DictionarySettings(rank_per_source=8, max_iter=20)
+
+
+def small_recipe(data, kind="DRNMF", options=None, **training):
+    settings = {"max_epochs": 2, "batch_size": 8, "learning_rate": 1e-2, "accelerator": "cpu", **training}
+    options = {"n_layers": 2} if options is None else options
+    return Recipe(
+        data=data,
+        dictionary=SMALL,
+        model=ModelSettings(kind=kind, options=options),
+        training=TrainingSettings(**settings),
+    )
+
+
+@pytest.fixture
+def folders(speech_dir, noise_dir):
+    """All of the bundled recordings."""
+    return DataSettings(speech=str(speech_dir), noise=str(noise_dir), max_frames=100)
+
+
+@pytest.fixture(scope="session")
+def clips(speech_dir, noise_dir, tmp_path_factory):
+    """The first one and a half seconds of the speech: enough where only the machinery is tested."""
+    folder = tmp_path_factory.mktemp("clips")
+    for path in speech_dir.glob("*.flac"):
+        audio.write(folder / path.name, audio.read(path, count=24000)[0], 16000)
+    return DataSettings(speech=str(folder), noise=str(noise_dir), max_frames=50)
+
+
+def history(folder):
+    with (folder / "history.csv").open() as file:
+        return [{key: float(value) for key, value in row.items()} for row in csv.DictReader(file)]
+
+
+def last_weights(folder):
+    return torch.load(folder / "last.ckpt", weights_only=False)["state_dict"]
+
+
+def run_command(recipe, folder, **options):
+    path = folder.parent / f"{folder.name}.toml"
+    path.write_text(recipe.to_toml())
+    command = [sys.executable, "-m", "drnmf.cli", "train", str(path), "-o", str(folder)]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+
+def test_training_lowers_the_loss(folders, tmp_path):
+    train(small_recipe(folders, max_epochs=5), tmp_path)
+    rows = history(tmp_path)
+    assert [row["epoch"] for row in rows] == [0, 1, 2, 3, 4, 5]
+    assert math.isnan(rows[0]["training_loss"])
+    assert rows[5]["training_loss"] < 0.95 * rows[1]["training_loss"]
+    assert min(row["validation_loss"] for row in rows) < 0.99 * rows[0]["validation_loss"]
+
+
+def test_the_run_leaves_everything_behind(clips, tmp_path):
+    recipe = small_recipe(clips)
+    train(recipe, tmp_path)
+    assert Recipe.read(tmp_path / "recipe.toml") == recipe
+    assert json.loads((tmp_path / "versions.json").read_text())["torch"] == torch.__version__
+    assert safetensors.torch.load_file(tmp_path / "dictionaries.safetensors")["W"].shape == (257, 16)
+    assert list((tmp_path / "tensorboard").iterdir())
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["parameters"] == 2 * 257 * 16 + 2 + 16
+    best = min(history(tmp_path), key=lambda row: row["validation_loss"])
+    assert summary["validation_loss"] == best["validation_loss"]
+    mask, _ = load_model(tmp_path)(torch.rand(1, 3, 257))
+    assert mask.shape == (1, 3, 257)
+
+
+def test_killed_and_continued_is_the_same_as_unbroken(clips, tmp_path):
+    recipe = small_recipe(replace(clips, fresh=True), max_epochs=60, schedule="cosine")
+    train(recipe, tmp_path / "unbroken")
+    process = run_command(recipe, tmp_path / "killed")
+    while not (tmp_path / "killed" / "last.ckpt").is_file():
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.05)
+    time.sleep(0.1)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (tmp_path / "killed" / "summary.json").is_file()
+    train(recipe, tmp_path / "killed")
+    assert (tmp_path / "killed" / "history.csv").read_text() == (tmp_path / "unbroken" / "history.csv").read_text()
+    killed, unbroken = last_weights(tmp_path / "killed"), last_weights(tmp_path / "unbroken")
+    assert all(torch.equal(killed[name], unbroken[name]) for name in unbroken)
+
+
+def test_going_on_from_a_trained_model(clips, tmp_path):
+    recipe = Recipe(
+        data=replace(clips, fresh=True, varied=True),
+        model=ModelSettings(start="default"),
+        training=TrainingSettings(learning_rate=2e-3, max_epochs=2, gradient_clip=1.0, accelerator="cpu"),
+    )
+    train(recipe, tmp_path / "mine")
+    before, after = load_model("default"), load_model(tmp_path / "mine")
+    assert after.config == before.config
+    assert not (tmp_path / "mine" / "dictionaries.safetensors").exists()
+    rows = list(csv.DictReader((tmp_path / "mine" / "history.csv").open()))
+    assert float(rows[-1]["validation_loss"]) < float(rows[0]["validation_loss"])
+    assert not torch.equal(after.log_W, before.log_W)
+    with pytest.raises(InputError, match="leave others out"):
+        ModelSettings(start="default", options={"n_layers": 2})
+    with pytest.raises(InputError, match="nobody"):
+        train(replace(recipe, model=ModelSettings(start="nobody")), tmp_path / "other")
+
+
+def test_a_loss_that_needs_longer_sequences_is_told_before_training(clips, tmp_path):
+    with pytest.raises(
+        InputError, match=r"loss = 'snr' needs sequences of a second, the longest to train on has \d+ frames"
+    ):
+        train(small_recipe(clips, loss="snr"), tmp_path)
+
+
+def test_a_falling_rate_ends_near_zero(clips, tmp_path):
+    train(small_recipe(clips, max_epochs=4, schedule="cosine"), tmp_path)
+    rate = small_recipe(clips).training.learning_rate
+    state = torch.load(tmp_path / "last.ckpt", weights_only=False)
+    assert state["lr_schedulers"][0]["_last_lr"][0] == pytest.approx(0, abs=1e-9)
+    assert state["lr_schedulers"][0]["base_lrs"] == [rate]
+
+
+def test_adam_s_memory_can_be_set(clips, tmp_path):
+    train(small_recipe(clips, max_epochs=1, beta2=0.99), tmp_path)
+    (state,) = torch.load(tmp_path / "last.ckpt", weights_only=False)["optimizer_states"]
+    assert state["param_groups"][0]["betas"] == (0.9, 0.99)
+
+
+def test_two_processes_train_like_one(clips, tmp_path):
+    one, two = (small_recipe(clips, max_epochs=3, devices=n) for n in (1, 2))
+    train(one, tmp_path / "one")
+    process = run_command(two, tmp_path / "two")
+    assert process.wait(120) == 0, process.stderr.read()
+    expected, found = last_weights(tmp_path / "one"), last_weights(tmp_path / "two")
+    for name in expected:
+        torch.testing.assert_close(found[name], expected[name], rtol=1e-4, atol=1e-4)
+    assert history(tmp_path / "two")[-1]["validation_loss"] == pytest.approx(
+        history(tmp_path / "one")[-1]["validation_loss"], rel=1e-5
+    )
+
+
+def test_a_run_that_diverges_says_so_and_keeps_the_best_weights(clips, tmp_path):
+    with pytest.raises(DivergedError, match=r"best weights .* kept in .*lower learning_rate"):
+        train(small_recipe(clips, learning_rate=1e4, max_epochs=20), tmp_path)
+    mask, _ = load_model(tmp_path)(torch.rand(1, 3, 257))
+    assert torch.isfinite(mask).all()
+
+
+def test_patience_ends_a_run_and_keeps_its_best(clips, tmp_path):
+    train(small_recipe(clips, learning_rate=0.1, max_epochs=50, patience=2), tmp_path)
+    rows = history(tmp_path)
+    best = min(rows, key=lambda row: row["validation_loss"])
+    assert rows[-1]["epoch"] == best["epoch"] + 2 < 50
+
+
+def test_a_finished_run_is_left_alone_and_another_recipe_refused(clips, tmp_path):
+    train(small_recipe(clips), tmp_path)
+    before = (tmp_path / "last.ckpt").stat().st_mtime_ns
+    train(small_recipe(clips), tmp_path)
+    assert (tmp_path / "last.ckpt").stat().st_mtime_ns == before
+    with pytest.raises(InputError, match="another recipe"):
+        train(small_recipe(clips, max_epochs=3), tmp_path)
+
+
+def test_a_run_goes_on_though_the_package_has_learned_new_settings(clips, tmp_path):
+    train(small_recipe(clips), tmp_path)
+    (tmp_path / "summary.json").unlink()
+    path = tmp_path / "recipe.toml"
+    before = path.read_text()
+    path.write_text(before.replace("beta2 = 0.999\n", ""))  # as a version before it wrote it
+    train(small_recipe(clips), tmp_path)
+    assert (tmp_path / "summary.json").is_file()
+    assert path.read_text() == before
+    for other in (before.replace("beta2 = 0.999\n", "beta2 = 0.99\n"), "not a recipe"):
+        path.write_text(other)
+        with pytest.raises(InputError, match="another recipe"):
+            train(small_recipe(clips), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("LSTMMask", {"n_layers": 1, "n_units": 8}),
+        ("DeepNMF", {"n_layers": 3, "n_untied": 2, "context": 2}),
+        ("SistaRNN", {"n_layers": 2}),
+        ("DRNMF", {"n_layers": 1, "power": 0.5, "alpha_range": "stable", "alpha_per": "atom", "train_sparsity": True}),
+    ],
+)
+def test_every_kind_of_model_trains(kind, options, clips, tmp_path):
+    train(small_recipe(clips, kind, options, max_epochs=3), tmp_path)
+    rows = history(tmp_path)
+    assert rows[-1]["training_loss"] < rows[1]["training_loss"]
+
+
+@pytest.mark.parametrize("kind", ["SparseNMFMask", "ISTAMask"])
+def test_models_without_trained_weights_need_only_dictionaries(kind, clips, tmp_path):
+    train(small_recipe(clips, kind, {"n_iter": 3}), tmp_path)
+    assert type(load_model(tmp_path)).__name__ == kind
+
+
+@pytest.mark.parametrize("loss", ["phase_sensitive", "si_sdr", "sdr"])
+def test_other_losses_are_lowered_too(loss, clips, tmp_path):
+    train(small_recipe(replace(clips, max_frames=200), loss=loss, max_epochs=4, batch_size=4), tmp_path)
+    rows = history(tmp_path)
+    assert rows[-1]["training_loss"] < rows[1]["training_loss"]
+
+
+def test_mixed_precision_trains(clips, tmp_path):
+    train(small_recipe(clips, precision="bf16-mixed", max_epochs=3), tmp_path)
+    rows = history(tmp_path)
+    assert rows[-1]["training_loss"] < rows[1]["training_loss"]
+
+
+def test_reading_from_disk_changes_nothing(clips, tmp_path):
+    for name, in_memory in (("memory", True), ("disk", False)):
+        train(small_recipe(replace(clips, in_memory=in_memory, workers=0)), tmp_path / name)
+    assert history(tmp_path / "disk")[1:] == history(tmp_path / "memory")[1:]
+
+
+@pytest.fixture
+def mixtures(clips):
+    pool = Pool.from_folders(clips.speech, clips.noise)
+    sizes = scan(pool.files)
+    return pool.draw(sizes, seed=1), Recordings(sizes)
+
+
+def test_from_a_manifest_and_from_pairs(mixtures, tmp_path):
+    items, recordings = mixtures
+    write_manifest(tmp_path / "train.csv", items)
+    write_mixtures(tmp_path, items, recordings, suffix=".wav", subtype="FLOAT")
+    manifest = DataSettings(train=str(tmp_path / "train.csv"), max_frames=50)
+    pairs = DataSettings(noisy=str(tmp_path / "noisy"), clean=str(tmp_path / "clean"), max_frames=50)
+    for name, data in (("manifest", manifest), ("pairs", pairs)):
+        train(small_recipe(data), tmp_path / name)
+    # different files are held out (the pairs lie in order of name), so only the kind of result is compared
+    assert history(tmp_path / "pairs")[-1].keys() == history(tmp_path / "manifest")[-1].keys()
+
+
+def test_from_a_chime2_tree(mixtures, tmp_path):
+    items, recordings = mixtures
+    write_mixtures(tmp_path, items, recordings, suffix=".wav")
+    for part, which in (("isolated", "noisy"), ("scaled", "clean")):
+        for name in ("si_tr_s", "si_dt_05"):
+            folder = tmp_path / part / name / "0dB" / "wsj0" / name / "01a"
+            folder.mkdir(parents=True)
+            for i, path in enumerate(sorted((tmp_path / which).iterdir())):
+                if (i < 3) == (name == "si_tr_s"):
+                    (folder / path.name).write_bytes(path.read_bytes())
+    train(small_recipe(DataSettings(chime2=str(tmp_path), max_frames=50)), tmp_path / "run")
+    assert len(history(tmp_path / "run")) == 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "message"),
+    [
+        ("DRNMFF", {}, "kind must be one of"),
+        ("DRNMF", {"layers": 5}, "layers"),
+        ("DRNMF", {"n_layers": 2, "alpha_range": "wild"}, "alpha_range"),
+    ],
+)
+def test_a_wrong_model_is_told_before_the_data_are_read(kind, options, message, tmp_path):
+    nowhere = DataSettings(train=str(tmp_path / "missing.csv"))
+    with pytest.raises(InputError, match=message):
+        train(small_recipe(nowhere, kind, options), tmp_path / "run")

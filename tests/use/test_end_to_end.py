@@ -1,0 +1,231 @@
+"""Through the command line, as a person uses it. `drnmf` runs it in this process, `process` in one of its own."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+
+from drnmf import cli, enhance, save_model
+from drnmf.signal import audio
+from drnmf.signal.metrics import sdr
+from examples import AUDIO, build, recording
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory) -> str:
+    """A small model's folder."""
+    folder = tmp_path_factory.mktemp("model")
+    save_model(build("drnmf").float(), folder)
+    return str(folder)
+
+
+@pytest.fixture
+def drnmf(monkeypatch, capsys, model) -> Callable[..., tuple[int, str]]:
+    """`status, what it says = drnmf("enhance", ...)`, with the small model."""
+    handler = signal.getsignal(signal.SIGTERM)
+
+    def run(*arguments: object) -> tuple[int, str]:
+        options = ["-m", model] if arguments[0] == "enhance" and "-m" not in arguments else []
+        monkeypatch.setattr(sys, "argv", ["drnmf", *map(str, arguments), *options])
+        capsys.readouterr()
+        status = 0
+        try:
+            cli.main()
+        except SystemExit as end:
+            status = end.code or 0
+        return status, capsys.readouterr().err
+
+    yield run
+    signal.signal(signal.SIGTERM, handler)
+
+
+def process(*arguments: object, **options) -> subprocess.Popen:
+    command = [sys.executable, "-m", "drnmf.cli", *map(str, arguments)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
+
+
+def noisy(channels: int = 1, seconds: float = 1.0) -> torch.Tensor:
+    n = round(16000 * seconds)
+    speech, noise = (recording(name).float() for name in ("speech/austen_0930", "noise/printer_sauna"))
+    speech, noise = (x.repeat(n // len(x) + 1)[:n] for x in (speech, noise))
+    return torch.linspace(1, 0.5, channels)[:, None] * speech + noise
+
+
+@pytest.mark.parametrize(
+    ("name", "rate", "channels", "subtype"),
+    [
+        ("a.wav", 16000, 1, "PCM_16"),
+        ("a.wav", 48000, 2, "PCM_24"),
+        ("a.wav", 44100, 6, "FLOAT"),
+        ("a.flac", 44100, 2, "PCM_16"),
+        ("a.ogg", 22050, 1, "VORBIS"),
+        ("a.mp3", 48000, 2, "MPEG_LAYER_III"),
+        ("ä ö.wav", 8000, 1, "PCM_U8"),
+    ],
+)
+def test_real_files_of_several_formats(drnmf, tmp_path, name, rate, channels, subtype):
+    source, target = tmp_path / name, tmp_path / f"enhanced {name}"
+    audio.write(source, audio.resample(noisy(channels), 16000, rate), rate, subtype=subtype)
+    assert drnmf("enhance", source, "-o", target) == (0, "")
+    assert audio.info(target) == audio.info(source)
+    x, y = (audio.read(path)[0] for path in (source, target))
+    assert 0.05 * x.norm() < y.norm() < 0.95 * x.norm()  # something is removed, and not all
+
+
+def test_speech_and_noise_and_strength(drnmf, tmp_path):
+    source, speech, noise = AUDIO / "speech/austen_0930.flac", tmp_path / "speech.wav", tmp_path / "noise.wav"
+    assert drnmf("enhance", source, "-o", speech, "--noise", noise, "--strength", 0.7)[0] == 0
+    x, y, n = (soundfile.read(path, dtype="int16")[0].astype(int) for path in (source, speech, noise))
+    assert np.array_equal(y + n, x)
+    assert np.abs(n).max() > 10
+    assert drnmf("enhance", source, "-o", tmp_path / "same.wav", "--strength", 0)[0] == 0
+    assert np.array_equal(soundfile.read(tmp_path / "same.wav", dtype="int16")[0], x)
+
+
+@pytest.mark.parametrize("model", ["default", "large"])
+def test_the_models_that_come_with_the_package(drnmf, tmp_path, model):
+    bundled = Path(cli.__file__).parent / "bundled/demo"
+    assert drnmf("enhance", bundled / "noisy.flac", "-o", tmp_path / "a.flac", "-m", model) == (0, "")
+    clean, noisy, enhanced = (
+        audio.read(p)[0] for p in (bundled / "clean.flac", bundled / "noisy.flac", tmp_path / "a.flac")
+    )
+    assert sdr(enhanced, clean) > sdr(noisy, clean) + 0.5  # a printer and a guitar, which it has never heard
+    by_name = enhance(noisy, 16000) if model == "default" else enhance(noisy, 16000, model)
+    torch.testing.assert_close(by_name, enhanced, rtol=0, atol=1e-4)
+
+
+def test_a_tree_in_another_format_with_one_bad_file_then_again(drnmf, tmp_path):
+    tree, out = tmp_path / "in", tmp_path / "out"
+    shutil.copytree(AUDIO / "speech", tree / "speech")
+    (tree / "speech/broken.flac").write_bytes((AUDIO / "speech/austen_0870.flac").read_bytes()[:5000])
+    status, said = drnmf("enhance", tree, "-o", out, "--format", "wav")
+    assert status == 1
+    assert re.search(r"failed: .*broken\.flac: ", said)
+    assert said.endswith("5 enhanced, 1 failed\n")
+    assert sorted(p.name for p in out.rglob("*.*")) == sorted(f"{p.stem}.wav" for p in (AUDIO / "speech").iterdir())
+    (tree / "speech/broken.flac").unlink()
+    assert drnmf("enhance", tree, "-o", out, "--format", "wav") == (
+        0,
+        "0 enhanced, 5 skipped because they exist (--overwrite does them again)\n",
+    )
+
+
+def test_shards_of_a_tree(drnmf, tmp_path):
+    for i in (1, 2, 3):
+        assert drnmf("enhance", AUDIO / "speech", "-o", tmp_path / "all", "--shard", f"{i}/3")[0] == 0
+        assert len(list((tmp_path / "all").iterdir())) == (2, 4, 5)[i - 1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["{text}", "-o", "{out}"], "text.wav: cannot be read as sound"),
+        (["{missing}", "-o", "{out}"], "missing.wav: no such file"),
+        (["{sound}"], "say with -o where to write"),
+        (["{sound}", "-o", "{folder}"], "folder: is a folder; name the file to write"),
+        (["{sound}", "-o", "{sound}", "--overwrite"], "is the input itself"),
+        (["{sound}", "-o", "{text}"], "exists already"),
+        (["{sound}", "-o", "{out}", "--format", "flac"], "-o names the format"),
+        (["{sound}", "-o", "{out}", "-m", "{folder}"], "not a model"),
+        (["{sound}", "-o", "{out}", "-m", "{newer}"], "upgrade drnmf"),
+        (["{sound}", "-o", "{out}", "-m", "{other_rate}"], "sample_rate is 8000"),
+        (["{sound}", "{sound}", "-o", "{folder}", "--shard", "3/2"], "a shard is I/N"),
+        (["{folder}", "-o", "{folder}2"], "has no sound files"),
+        (["-", "--raw"], "--raw input needs --rate"),
+        (["-", "{sound}", "-o", "{folder}"], "one stream of sound"),
+    ],
+)
+def test_mistakes_are_one_line_and_status_2(drnmf, tmp_path, model, arguments, reason):
+    paths = {name: tmp_path / f"{name}.wav" for name in ("text", "missing", "sound", "out")}
+    paths |= {name: tmp_path / name for name in ("folder", "newer", "other_rate")}
+    paths["folder"].mkdir()
+    paths["text"].write_text("this is not sound")
+    audio.write(paths["sound"], noisy(), 16000)
+    for name, old, new in [
+        ("newer", '"format": 1', '"format": 9'),
+        ("other_rate", '"sample_rate": 16000', '"sample_rate": 8000'),
+    ]:
+        shutil.copytree(model, paths[name])
+        config = paths[name] / "config.json"
+        config.write_text(config.read_text().replace(old, new))
+    before = sorted(tmp_path.rglob("*"))
+    status, said = drnmf("enhance", *(argument.format(**paths) for argument in arguments))
+    assert status == 2
+    assert reason in said
+    assert said.count("\n") == 1
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_several_processes(tmp_path, model):
+    run = process("enhance", AUDIO / "speech", "-o", tmp_path / "out", "-m", model, "--jobs", 2)
+    _, said = run.communicate(timeout=60)
+    assert (run.returncode, said.decode()) == (0, "5 enhanced\n")
+    for path in (AUDIO / "speech").iterdir():
+        assert audio.info(tmp_path / "out" / path.name) == audio.info(path)
+
+
+def test_in_a_pipe_the_first_samples_come_out_before_the_input_ends(tmp_path, model):
+    audio.write(tmp_path / "a.wav", noisy(2, 2.0), 16000)
+    data = (tmp_path / "a.wav").read_bytes()
+    data = data[:4] + b"\xff" * 4 + data[8:40] + b"\xff" * 4 + data[44:]  # a pipe does not know its length
+    run = process("enhance", "-", "-m", model)
+    run.stdin.write(data[:80000])
+    run.stdin.flush()
+    first = run.stdout.read(44 + 60000)  # would wait for ever if it waited for the end
+    assert len(first) == 44 + 60000
+    run.stdin.write(data[80000:])
+    run.stdin.close()
+    rest, said = run.stdout.read(), run.stderr.read()
+    assert (run.wait(60), said) == (0, b"")
+    assert len(first + rest) == len(data)
+    subprocess.run(
+        [sys.executable, "-m", "drnmf.cli", "enhance", "a.wav", "-o", "c.wav", "-m", model], cwd=tmp_path, check=True
+    )
+    assert (first + rest)[44:] == (tmp_path / "c.wav").read_bytes()[44:]
+
+
+def test_raw_pcm_in_a_pipe(tmp_path, model):
+    x = (32767 * noisy(2).T).short().numpy()
+    run = process("enhance", "-", "--raw", "--rate", 16000, "--channels", 2, "-m", model, "--noise", tmp_path / "n.wav")
+    out, said = run.communicate(x.astype("<i2").tobytes(), timeout=60)
+    assert (run.returncode, said) == (0, b"")
+    speech = np.frombuffer(out, "<i2").reshape(-1, 2).astype(int)
+    noise = soundfile.read(tmp_path / "n.wav", dtype="int16")[0]
+    assert np.array_equal(speech + noise, x)
+
+
+def test_a_reader_that_goes_away_is_no_traceback(tmp_path, model):
+    audio.write(tmp_path / "a.wav", noisy(2, 20.0), 16000)
+    run = process("enhance", tmp_path / "a.wav", "-o", "-", "-m", model)
+    run.stdout.read(100)
+    run.stdout.close()
+    said = run.stderr.read().decode()
+    assert run.wait(60) == 2
+    assert said == "drnmf: stdout: cannot be written (Broken pipe)\n"
+
+
+@pytest.mark.parametrize(("jobs", "sign"), [(1, signal.SIGTERM), (2, signal.SIGINT)])
+def test_ctrl_c_leaves_no_half_written_output(tmp_path, model, jobs, sign):
+    (tmp_path / "in").mkdir()
+    audio.write(tmp_path / "in/a.wav", noisy(2, 600.0), 16000)
+    shutil.copy(tmp_path / "in/a.wav", tmp_path / "in/b.wav")
+    out = tmp_path / "out"
+    run = process("enhance", tmp_path / "in", "-o", out, "-m", model, "--jobs", jobs, start_new_session=True)
+    end = time.monotonic() + 60
+    while not list(out.glob(".drnmf-*/.*")) and time.monotonic() < end:  # until it has begun to write
+        time.sleep(0.01)
+    os.killpg(run.pid, sign)  # as a terminal or a scheduler does: all processes
+    said = run.communicate(timeout=60)[1].decode()
+    assert run.returncode == 130
+    assert said in ("", "stopped\n")
+    assert [p for p in out.rglob("*") if p.name != "a.wav"] == []  # one may have been complete

@@ -1,0 +1,296 @@
+"""Streaming is the same function as offline, at any block size, rate and number of channels."""
+
+import functools
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import drnmf
+from drnmf import InputError, Separator, Streamer
+from drnmf.signal import audio
+from drnmf.use.streaming import _delay, _Remover
+from examples import MODELS, build, recording, seeded
+
+
+class Mask(Separator):
+    """A mask that is known beforehand: one value below 4 kHz, another one above."""
+
+    def __init__(self, below: float, above: float | None = None) -> None:
+        super().__init__(257)
+        values = torch.full((257,), below)
+        values[128:] = below if above is None else above
+        self.register_buffer("values", values)
+
+    def separate(self, magnitude, state=None):
+        return self.values.expand_as(magnitude), ()
+
+
+class Average(Separator):
+    """Remembers for ever: the mask depends on the mean of all that was heard."""
+
+    state_shapes = ((1,), (1,))
+
+    def separate(self, magnitude, state=None):
+        total, count = (magnitude.new_zeros(len(magnitude), 1) for _ in range(2)) if state is None else state
+        totals = total + magnitude.mean(2).cumsum(1)
+        counts = count + torch.arange(1, magnitude.shape[1] + 1)
+        mask = (totals / counts / 10).clamp(0, 1)[..., None].expand_as(magnitude)
+        return mask, (totals[:, -1:], counts[:, -1:])
+
+
+@functools.cache
+def noisy(seconds: float = 2.0) -> Tensor:
+    """Real speech in real noise, float32."""
+    speech, noise = recording("speech/austen_0870").float(), recording("noise/percussion").float()
+    n = round(16000 * seconds)
+    speech, noise = (x.repeat(n // len(x) + 1)[:n] for x in (speech, noise))
+    return speech + noise
+
+
+def offline(model: Separator, x: Tensor) -> Tensor:
+    """The whole signal at once, by the definition."""
+    weight = next((t for t in [*model.parameters(), *model.buffers()] if t.is_floating_point()), x)
+    X = drnmf.stft(x.to(weight.dtype))
+    with torch.no_grad():
+        return drnmf.istft(model(X.abs()[None])[0][0] * X, len(x)).to(x.dtype)
+
+
+def streamed(streamer: Streamer, x: Tensor, block: int) -> Tensor:
+    parts = [streamer.feed(x[..., i : i + block]) for i in range(0, x.shape[-1], block)]
+    return torch.cat([*parts, streamer.flush()], -1)
+
+
+@pytest.mark.parametrize("block", [1, 127, 128, 129, 4096])
+@pytest.mark.parametrize("name", ["drnmf", "lstm"])
+def test_streaming_equals_offline(name, block):
+    model, x = build(name).float(), noisy(1.0)
+    torch.testing.assert_close(streamed(Streamer(model), x, block), offline(model, x), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_streams(name, compiled, monkeypatch):
+    if not compiled:
+        monkeypatch.setattr("drnmf.engines.compiled.library", lambda: None)
+    model, x = build(name), noisy(1.0)
+    torch.testing.assert_close(streamed(Streamer(model), x, 1000), offline(model, x), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("length", [1, 5, 127, 128, 129, 511, 512, 513, 5000])
+@pytest.mark.parametrize("rate", [16000, 44100])
+def test_as_many_samples_come_out_as_went_in(length, rate):
+    x = noisy()[8000 : 8000 + length]
+    y = streamed(Streamer(build("drnmf"), rate), x, 100)
+    assert y.shape == x.shape
+    assert torch.isfinite(y).all()
+    if rate == 16000:
+        torch.testing.assert_close(y, offline(build("drnmf"), x), rtol=0, atol=1e-6)
+
+
+def worst_lag(streamer: Streamer, block: int, seconds: float) -> int:
+    """Most samples that have gone in and not come out after a block."""
+    fed = given = worst = 0
+    for _ in range(round(seconds * streamer.sample_rate / block)):
+        fed += block
+        given += streamer.feed(np.zeros(block, np.float32)).shape[0]
+        worst = max(worst, fed - given)
+    return worst
+
+
+def test_latency_is_one_window():
+    streamer = Streamer(build("drnmf"))
+    assert streamer.latency == 512  # 32 ms
+    assert worst_lag(streamer, 1, 0.2) == 511  # sample n comes out when sample n + 511 goes in
+
+
+@pytest.mark.parametrize("rate", [8000, 22050, 44100, 48000, 96000])
+def test_latency_at_other_rates_is_as_stated(rate):
+    streamer = Streamer(Mask(0.5), rate)
+    worst = worst_lag(streamer, max(1, rate // 4000), 1.0)
+    assert 0.7 * streamer.latency < worst < streamer.latency
+    assert streamer.latency < (0.3 if rate < 16000 else 0.21) * rate
+
+
+def test_resampling_delays_are_measured_at_the_worst_moment():
+    assert _delay(48000, 16000) > 0.03  # soxr gives its output in blocks
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+@pytest.mark.parametrize("rate", [1000, 8000, 11025, 16000, 22050, 44100, 48000, 47999, 192000])
+def test_a_mask_of_one_value_is_a_gain_at_every_rate(rate, channels):
+    x = 0.3 * torch.randn(channels, max(rate // 2, 5000), generator=seeded())  # white: up to the highest frequency
+    y = streamed(Streamer(Mask(0.25), rate, channels=channels), x, 3001)
+    torch.testing.assert_close(y, 0.25 * x, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("rate", "frequency", "gain"), [(48000, 1000, 0.9), (48000, 7900, 0.2), (48000, 12000, 0.2), (48000, 20000, 0.2)]
+)
+def test_above_8_khz_sound_is_kept_with_the_gain_near_the_top(rate, frequency, gain):
+    t = torch.arange(rate, dtype=torch.float64) / rate
+    x = 0.1 * torch.sin(2 * torch.pi * frequency * t) + 0.01 * torch.randn(
+        rate, generator=seeded(), dtype=torch.float64
+    )
+    y = streamed(Streamer(Mask(0.9, 0.2), rate), x, 4096)
+    wave = torch.exp(2j * torch.pi * frequency * t)
+    assert abs((y * wave).sum() / (x * wave).sum() - gain) < 0.01
+
+
+@pytest.mark.parametrize("rate", [32000, 44100, 48000])
+def test_other_rates_sound_as_16_khz_does(rate):
+    model, x = build("drnmf"), noisy()
+    there = audio.resample(x[None], 16000, rate)
+    back = audio.resample(streamed(Streamer(model, rate, channels=1), there, 4096), rate, 16000)[0]
+    n = min(len(back), len(x))
+    error = (back[:n] - offline(model, x)[:n]).norm() / x.norm()
+    assert error < 0.03  # only next to 8 kHz, where resampling filters lie, is it not the same
+
+
+def test_all_channels_share_one_mask():
+    model, x = build("drnmf"), noisy()
+    mono = offline(model, x)
+    same = streamed(Streamer(model, channels=2), torch.stack([x, x]), 777)
+    torch.testing.assert_close(same, torch.stack([mono, mono]), rtol=0, atol=1e-6)
+    voice = torch.tensor([[1.0], [0.3], [0.0]]) * x  # right of the middle, and silent in the third channel
+    y = streamed(Streamer(model, channels=3), voice, 777)
+    torch.testing.assert_close(y[1], 0.3 * y[0], rtol=0, atol=1e-6)
+    assert not y[2].any()
+    swapped = streamed(Streamer(model, channels=3), voice.flip(0), 777)
+    torch.testing.assert_close(swapped, y.flip(0), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("rate", [16000, 48000])
+def test_strength(rate):
+    model, x = build("drnmf"), noisy()
+    none, half, full = (streamed(Streamer(model, rate, strength=s), x, 5000) for s in (0, 0.5, 1))
+    assert torch.equal(none, x)
+    assert (full - x).abs().max() > 0.01
+    torch.testing.assert_close(half, (x + full) / 2, rtol=0, atol=1e-6)
+
+
+def test_input_and_removed_part_are_aligned():
+    model, x = build("drnmf"), noisy()[None]
+    streamer = Streamer(model, 44100)
+    pairs = [streamer.advance(block) for block in (x[:, :9999], x[:, 9999:], None)]
+    kept, removed = (torch.cat(part, 1) for part in zip(*pairs, strict=True))
+    assert torch.equal(kept, x)
+    torch.testing.assert_close(kept - removed, streamed(Streamer(model, 44100), x, 5000), rtol=0, atol=1e-6)
+
+
+def test_what_comes_out_is_of_the_kind_that_went_in():
+    model, x = build("drnmf"), noisy()
+    expected = offline(model, x)
+    for kind in (torch.float32, torch.float64):
+        y = streamed(Streamer(model), x.clone().to(kind).requires_grad_(), 4096)
+        assert (y.dtype, y.requires_grad) == (kind, False)
+        torch.testing.assert_close(y, expected.to(kind), rtol=0, atol=1e-6)
+    array = x.double().numpy()[::-1][::-1]  # neither contiguous nor writable
+    array.flags.writeable = False
+    streamer = Streamer(model)
+    parts = [streamer.feed(array[None]), streamer.flush()]
+    assert all(isinstance(part, np.ndarray) and part.dtype == np.float64 and part.ndim == 2 for part in parts)
+    np.testing.assert_allclose(np.concatenate(parts, 1)[0], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("rate", [16000, 48000])
+def test_after_flush_a_new_stream_starts(rate):
+    streamer, x = Streamer(build("drnmf"), rate), noisy()
+    first, second = (streamed(streamer, x, 3000) for _ in range(2))
+    assert torch.equal(first, second)
+    assert streamer.flush().shape == (0,)
+
+
+def test_the_callers_block_is_neither_kept_nor_changed():
+    streamer, x = Streamer(build("drnmf")), noisy().clone()
+    block = x[:4096].clone()
+    first = streamer.feed(block)
+    assert torch.equal(block, x[:4096])
+    block.zero_()  # a sound card's buffer is used again
+    y = torch.cat([first, streamer.feed(x[4096:]), streamer.flush()])
+    torch.testing.assert_close(y, offline(build("drnmf"), x), rtol=0, atol=1e-6)
+
+
+def test_half_precision_weights_are_for_storage_only():
+    model, x = build("drnmf").float(), noisy()
+    y = streamed(Streamer(build("drnmf").half()), x, 4096)
+    assert (y - offline(model, x)).norm() / y.norm() < 0.01
+
+
+def test_long_blocks_in_pieces_equal_the_sequence_to_minus_60_db(monkeypatch):
+    monkeypatch.setattr("drnmf.engines.compiled.library", lambda: None)  # what is compiled takes no pieces
+    model, x = build("drnmf"), noisy(60.0)
+    counts = []
+    run = _Remover._warm_up
+    monkeypatch.setattr(_Remover, "_warm_up", lambda self, pieces: counts.append(pieces.shape[1]) or run(self, pieces))
+    in_sequence = streamed(Streamer(model), x, len(x))
+    assert counts == []
+    in_pieces = streamed(Streamer(model, pieces=8), x, len(x))
+    assert counts == [2]
+    assert 20 * torch.log10((in_pieces - in_sequence).norm() / in_sequence.norm()) < -60
+    torch.testing.assert_close(in_pieces, offline(model, x), rtol=0, atol=1e-3)
+
+
+def test_pieces_that_do_not_agree_run_again(monkeypatch):
+    model, x = Average(257), noisy(120.0)  # remembers longer than pieces overlap
+    expected = offline(model, x)
+    torch.testing.assert_close(streamed(Streamer(model, pieces=8), x, len(x)), expected, rtol=0, atol=1e-6)
+    monkeypatch.setattr("drnmf.use.streaming._disagreeing", lambda ends, starts: [])
+    assert (streamed(Streamer(model, pieces=8), x, len(x)) - expected).norm() > 0.01 * expected.norm()
+
+
+def test_every_model_runs_in_pieces():
+    x = noisy(60.0)
+    for name in MODELS:
+        expected = streamed(Streamer(build(name)), x, len(x))
+        error = (streamed(Streamer(build(name), 16000, pieces=2), x, len(x)) - expected).norm() / expected.norm()
+        assert error < 1e-3, name
+
+
+@pytest.mark.parametrize(
+    ("block", "reason"),
+    [
+        (torch.tensor([0.0, torch.nan]), "NaN"),
+        (torch.tensor([0.0, -torch.inf]), "infinite"),
+        (torch.tensor([0.0, 30000.0]), "divide by 32768"),
+        (torch.zeros(5, dtype=torch.int16), "divide integers"),
+        (torch.zeros(5, dtype=torch.float16), "convert"),
+        (torch.zeros(2, 5), "transpose"),
+        (torch.zeros(5, 1), "transpose"),
+        (torch.tensor(0.0), "blocks of"),
+        ([0.0, 0.0], "numpy array"),
+    ],
+)
+def test_bad_blocks_are_refused_and_do_no_harm(block, reason):
+    streamer, x = Streamer(build("drnmf")), noisy()
+    first = streamer.feed(x[:5000])
+    with pytest.raises(InputError, match=reason) as error:
+        streamer.feed(block)
+    assert "\n" not in str(error.value)
+    y = torch.cat([first, streamer.feed(x[5000:]), streamer.flush()])
+    torch.testing.assert_close(y, offline(build("drnmf"), x), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "reason"),
+    [
+        ((0,), {}, "sample rate"),
+        ((44100.5,), {}, "whole number"),
+        ((10**9,), {}, "sample rate"),
+        ((16000,), {"channels": 0}, "channel"),
+        ((16000,), {"strength": 1.1}, "strength"),
+        ((16000,), {"strength": float("nan")}, "strength"),
+        ((16000,), {"pieces": 0}, "piece"),
+    ],
+)
+def test_bad_settings_are_refused(arguments, options, reason):
+    with pytest.raises(InputError, match=reason):
+        Streamer(build("drnmf"), *arguments, **options)
+
+
+def test_a_model_for_other_frames_is_refused():
+    with pytest.raises(InputError, match="129 bins"):
+        Streamer(drnmf.LSTMMask(1, 2, n_features=129, generator=seeded()))
+    with pytest.raises(InputError, match="no such model"):
+        Streamer("no such model")
