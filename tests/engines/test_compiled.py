@@ -141,8 +141,7 @@ CHOICES = [
     {"first_layer": "original"},
     {"reconstruction": "separate", "power": 0.5},
     {"warm_start": False, "power": 0.3, "alpha_per": "atom", "sparsity_per": "atom"},
-    {"alpha_range": "stable", "tied": True},
-    {"transition": True},
+    {"alpha_range": "weighted", "tied": True},
 ]
 
 
@@ -153,7 +152,7 @@ def test_a_frozen_network_is_the_network(N, B, options):
     model = network(N, torch.float64, **options)
     x = noisy()[:60].view(1, 60, -1) * torch.linspace(0.5, 2, B, dtype=torch.float64)[:, None, None]
     frozen = model.freeze()
-    assert (frozen.network.A_KNN is not None) == (N < 257 or "transition" in options)
+    assert (frozen.network.A_KNN is not None) == (N < 257)
     with torch.no_grad():
         for function in ("separate", "activations"):
             expected, (state,) = getattr(model, function)(x)
@@ -186,14 +185,6 @@ def test_sound_to_sound_as_by_pytorch(N, rate, channels, strength, options, dtyp
     assert (x - expected).norm() > 0.1 * x.norm()  # else there is nothing to compare
     for result in compiled:
         torch.testing.assert_close(result, expected, rtol=0, atol=tolerance)
-
-
-def test_momentum_is_left_to_pytorch():
-    model = network(24, torch.float64, momentum=True)
-    assert model.freeze().network is None
-    x = noisy()[None, :20]
-    with torch.no_grad():
-        torch.testing.assert_close(model.freeze().separate(x)[0], model.separate(x)[0], rtol=0, atol=1e-12)
 
 
 def test_a_stream_survives_the_model_it_came_from():

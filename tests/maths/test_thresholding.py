@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from drnmf import InputError, fista, infer_activations, ista, lipschitz, step_bounds, warm_start_ista
 from drnmf.maths.divergence import sparse_objective
-from drnmf.maths.thresholding import fista_momentum, ista_step, unfolded_ista
+from drnmf.maths.thresholding import fista_momentum, ista_step
 from examples import DEVICES, dictionary, noisy, seeded
 
 ALGORITHMS = [ista, warm_start_ista, fista]
@@ -88,20 +88,6 @@ def test_fista_is_faster():
     assert fast - best < 0.1 * (slow - best)
 
 
-def unfolded(x, W, n_iter, **options):
-    """The unfolded form with n_iter equal layers."""
-    layers = {"alpha_KN": W.new_full((n_iter, 1), lipschitz(W)), "sparsity_KN": W.new_full((n_iter, 1), 0.1)}
-    return unfolded_ista(x, W.expand(n_iter, -1, -1), **layers, h0_BN=x.new_zeros(len(x), W.shape[1]), **options)
-
-
-def test_unfolded_momentum_is_fista_in_every_frame():
-    x, W = noisy()[60:80].view(4, 5, -1), dictionary()
-    h = unfolded(x, W, 6, momentum=True, warm_start=False)
-    torch.testing.assert_close(h, fista(x, W, n_iter=6, sparsity=0.1), rtol=0, atol=1e-10)
-    warm = unfolded(x, W, 6, momentum=True)
-    torch.testing.assert_close(warm[:, 1], fista(x[:, 1], W, n_iter=6, sparsity=0.1, h0=warm[:, 0]), rtol=0, atol=1e-10)
-
-
 def test_the_factors_of_the_momentum():
     t = [1.0]
     while len(t) < 6:
@@ -109,15 +95,6 @@ def test_the_factors_of_the_momentum():
     assert fista_momentum(5) == pytest.approx([(a - 1) / b for a, b in itertools.pairwise(t)])
     assert fista_momentum(5)[0] == 0
     assert 0.99 < fista_momentum(1000)[-1] < 1
-
-
-def test_a_transition_comes_before_the_first_layer():
-    x, W = noisy()[60:80].view(4, 5, -1), dictionary()
-    P = torch.rand(W.shape[1], W.shape[1], generator=seeded(), dtype=W.dtype) / W.shape[1]
-    h = unfolded(x, W, 3, transition_NN=P)
-    for t in range(1, 5):
-        expected = ista(x[:, t], W, n_iter=3, sparsity=0.1, h0=h[:, t - 1] @ P)
-        torch.testing.assert_close(h[:, t], expected, rtol=0, atol=1e-10)
 
 
 @settings(max_examples=40)

@@ -76,6 +76,29 @@ def test_the_files_can_be_read_without_us(tmp_path):
     assert torch.equal(load_file(tmp_path / WEIGHTS)["log_W"], build("drnmf").log_W)
 
 
+def test_a_model_saved_before_two_options_were_removed_still_loads(tmp_path):
+    saved(tmp_path)
+    options = json.loads((tmp_path / CONFIG).read_text())["config"]
+    change_config(tmp_path, config={**options, "transition": False, "momentum": False})
+    assert same(load_model(tmp_path), build("drnmf"))
+
+
+@pytest.mark.parametrize(
+    ("option", "text"),
+    [
+        ({"transition": True}, "transition = true"),
+        ({"momentum": True}, "momentum = true"),
+        ({"alpha_range": "stable"}, "alpha_range = 'stable'"),
+    ],
+)
+def test_a_model_that_used_a_removed_option_says_what_can_read_it(option, text, tmp_path):
+    saved(tmp_path)
+    options = json.loads((tmp_path / CONFIG).read_text())["config"]
+    change_config(tmp_path, config={**options, **option})
+    with pytest.raises(InputError, match=f"{text} was removed from drnmf; its commit d82fef1 can read this model"):
+        load_model(tmp_path)
+
+
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()], ids=repr)
 @pytest.mark.parametrize(("function", "nth"), [("fdopen", 1), ("fdopen", 2), ("chmod", 2), ("replace", 1)])
 def test_a_failure_while_saving_leaves_the_old_model(tmp_path, monkeypatch, function, nth, error):

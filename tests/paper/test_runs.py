@@ -68,7 +68,7 @@ def test_the_table_has_the_paper_s_rows_twice_and_ablations_once():
     assert len(cells) == len({c.id for c in cells}) == 2 * 11
     assert [c.id for c in cells[:2]] == ["paper/100/snmf-n200/2016", "paper/100/snmf-n2000/2016"]
     more = choose_cells("tuned", with_ablations=True, seed=7)
-    assert len(more) == 22 + 14
+    assert len(more) == 22 + 11
     assert {c.size for c in more[22:]} == {10}
     assert [c.id for c in choose_cells(sizes=[10], only=["drnmf-k?-n200/"])] == [
         "paper/10/drnmf-k2-n200/2016",

@@ -206,7 +206,10 @@ def test_a_run_goes_on_though_the_package_has_learned_new_settings(clips, tmp_pa
         ("LSTMMask", {"n_layers": 1, "n_units": 8}),
         ("DeepNMF", {"n_layers": 3, "n_untied": 2, "context": 2}),
         ("SistaRNN", {"n_layers": 2}),
-        ("DRNMF", {"n_layers": 1, "power": 0.5, "alpha_range": "stable", "alpha_per": "atom", "train_sparsity": True}),
+        (
+            "DRNMF",
+            {"n_layers": 1, "power": 0.5, "alpha_range": "weighted", "alpha_per": "atom", "train_sparsity": True},
+        ),
     ],
 )
 def test_every_kind_of_model_trains(kind, options, clips, tmp_path):

@@ -27,9 +27,9 @@ STATELESS = {"drnmf_cold", "snmf", "ista_cold", "deep_nmf"}
 
 
 OPTIONS = {
-    "atom": {"alpha_per": "atom", "sparsity_per": "atom", "train_sparsity": True, "alpha_range": "stable"},
+    "atom": {"alpha_per": "atom", "sparsity_per": "atom", "train_sparsity": True, "alpha_range": "weighted"},
     "original": {"first_layer": "original", "power": 0.5},
-    "separate": {"reconstruction": "separate", "power": 0.7, "alpha_range": "stable"},
+    "separate": {"reconstruction": "separate", "power": 0.7, "alpha_range": "weighted"},
     "cold": {"warm_start": False, "alpha_per": "atom"},
     "level": {"level": 1.5, "power": 0.5},
     "level_cold": {"level": 1.5, "warm_start": False},

@@ -101,7 +101,6 @@ def pack(
     power: float,
     floor: float,
     h0_N: Tensor | None = None,
-    transition_NN: Tensor | None = None,
     residual_first_layer: bool = True,
 ) -> Network:
     """Pack a network, in the form that reads less: of A only the rows of active atoms are read."""
@@ -109,11 +108,10 @@ def pack(
     alpha_KN = alpha_KN.expand(K, N)
     rate_KN, threshold_KN = 1 / alpha_KN, (sparsity_KN / alpha_KN).contiguous()
     W, A, atoms = None, None, None
-    if N <= F or transition_NN is not None:
+    if N <= F:
         identity, scaled_KFN = torch.eye(N, dtype=W_KFN.dtype), W_KFN / alpha_KN[:, None]
         A_KNN = identity - W_KFN.mT @ scaled_KFN
         A_KNN[0] = A_KNN[0] if residual_first_layer else identity
-        A_KNN[0] = A_KNN[0] if transition_NN is None else transition_NN @ A_KNN[0]
         W, A = steps.panels(scaled_KFN), steps.panels(A_KNN)
     else:
         atoms = steps.panels(-W_KFN.mT, F)  # one panel: rows are multiplied by a vector as well

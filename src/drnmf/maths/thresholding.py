@@ -95,29 +95,22 @@ def unfolded_ista(
     h0_BN: Tensor,
     residual_first_layer: bool = True,
     warm_start: bool = True,
-    transition_NN: Tensor | None = None,
-    momentum: bool = False,
 ) -> Tensor:
     """Algorithm 2 with a dictionary, step and threshold for each iteration k: the DR-NMF network's h (B, T, N).
 
     `alpha_KN` and `sparsity_KN` may be (K, 1): one value per layer. `residual_first_layer=False` leaves
-    -W^T W h / alpha out of layer 1, as the original code does; `warm_start=False` starts every frame from `h0_BN`. With
-    a transition P frames start from h P instead of h. With `momentum` the iterations of a frame are FISTA's.
+    -W^T W h / alpha out of layer 1, as the original code does; `warm_start=False` starts every frame from `h0_BN`.
     """
-    layers = list(zip(W_KFN, alpha_KN, sparsity_KN, fista_momentum(len(W_KFN)), strict=True))
+    layers = list(zip(W_KFN, alpha_KN, sparsity_KN, strict=True))
     h = h0_BN
     frames = []
     for x_BF in x_BTF.unbind(1):
         h = h if warm_start else h0_BN
-        h = h if transition_NN is None else h @ transition_NN
-        z = h
-        for k, (W, alpha, sparsity, beta) in enumerate(layers):
+        for k, (W, alpha, sparsity) in enumerate(layers):
             if k == 0 and not residual_first_layer:
-                h_next = torch.relu(z + (x_BF @ W - sparsity) / alpha)
+                h = torch.relu(h + (x_BF @ W - sparsity) / alpha)
             else:
-                h_next = ista_step(z, x_BF, W, alpha=alpha, sparsity=sparsity)
-            z = h_next + beta * (h_next - h) if momentum else h_next
-            h = h_next
+                h = ista_step(h, x_BF, W, alpha=alpha, sparsity=sparsity)
         frames.append(h)
     return torch.stack(frames, 1) if frames else h0_BN.new_zeros(len(x_BTF), 0, h0_BN.shape[-1])
 

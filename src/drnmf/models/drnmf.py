@@ -1,14 +1,11 @@
 """The deep recurrent NMF network: warm-start ISTA with untied, trained layers (the paper's section 4)."""
 
-from collections.abc import Callable
-from functools import partial
 from typing import Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 
 from drnmf.engines import streams as network
-from drnmf.engines.gram import gram_scan
 from drnmf.engines.scan import scan
 from drnmf.errors import InputError
 from drnmf.maths.nmf import check_dictionary, unit_norm
@@ -18,7 +15,6 @@ from drnmf.signal.level import running_level
 
 Per = Literal["layer", "atom"]
 _LEAST_LOG_WEIGHT = -15.0  # of an atom against that with the most: steps a million times shorter
-_LEAK = 0.01  # share of an atom that the untrained transition hands on to the others
 
 
 class Weights(NamedTuple):
@@ -29,7 +25,6 @@ class Weights(NamedTuple):
     sparsity_KN: Tensor
     h0_N: Tensor
     reconstruction_FN: Tensor
-    transition_NN: Tensor | None = None
 
 
 class DRNMF(Separator):
@@ -47,10 +42,10 @@ class DRNMF(Separator):
         train_sparsity: whether lambda is a trained parameter.
         sparsity_per: one lambda per "layer" or per "atom" of each layer.
         alpha_per: one inverse step size per "layer" or per "atom" of each layer.
-        alpha_range: "free" (the paper), or one that cannot leave the region where the layer does not expand distances.
-            "stable": alpha_k = ||W_k||^2 (1/2 + exp(a_k)). "weighted": alpha_kn = (W_k^T W_k v_k)_n / v_kn (1/2 +
-            exp(a_kn)) with trained weights v > 0, so that the steps of some atoms can be longer if those of others are
-            shorter. It starts as "stable" does, with the eigenvector as v, for which the quotient is ||W_k||^2.
+        alpha_range: "free" (the paper), or "weighted", which cannot leave the region where a layer does not expand
+            distances: alpha_kn = (W_k^T W_k v_k)_n / v_kn (1/2 + exp(a_kn)) with trained weights v > 0, so that the
+            steps of some atoms can be longer if those of others are shorter. v starts as the first eigenvector of
+            W_k^T W_k, for which the quotient is ||W_k||^2 for every atom.
         first_layer: "paper", or "original": the authors' code leaves -W^T W h / alpha out of layer 1.
         reconstruction: "shared": the mask is made with the last layer's dictionary (the paper); "separate": with a
             further nonnegative dictionary, not normalised, trained on its own (the authors' code).
@@ -59,10 +54,6 @@ class DRNMF(Separator):
         power: exponent applied to magnitudes next; the dictionary must come from data treated alike.
         warm_start: False starts every frame from h0: no recurrence.
         tied: one dictionary for all layers; alpha and lambda stay theirs.
-        transition: a frame starts from h P, not h, where P (N, N) is trained, nonnegative and never enlarges distances;
-            it begins as the identity but for a hundredth that is spread over all atoms.
-        momentum: the layers of a frame are iterations of FISTA: each goes beyond its result by a fixed share of the
-            way it took, 0 after the first layer, so that two layers are as without.
         epsilon: added before logarithms, so that zeros can be represented.
         generator: source of the random dictionaries.
     """
@@ -81,15 +72,13 @@ class DRNMF(Separator):
         train_sparsity: bool = False,
         sparsity_per: Per = "layer",
         alpha_per: Per = "layer",
-        alpha_range: Literal["free", "stable", "weighted"] = "free",
+        alpha_range: Literal["free", "weighted"] = "free",
         first_layer: Literal["paper", "original"] = "paper",
         reconstruction: Literal["shared", "separate"] = "shared",
         level: float | None = None,
         power: float = 1.0,
         warm_start: bool = True,
         tied: bool = False,
-        transition: bool = False,
-        momentum: bool = False,
         epsilon: float = 1e-16,
         generator: torch.Generator | None = None,
     ) -> None:
@@ -103,7 +92,7 @@ class DRNMF(Separator):
         self.state_shapes = ((n_atoms,),) if level is None else ((n_atoms,), (2,))
         self.alpha_range = alpha_range
         self.residual_first_layer = first_layer == "paper"
-        self.tied, self.momentum = tied, momentum
+        self.tied = tied
 
         def per(choice: Per) -> Tensor:
             return torch.empty(n_layers, n_atoms if choice == "atom" else 1)
@@ -119,8 +108,6 @@ class DRNMF(Separator):
             self.register_buffer("log_sparsity", per(sparsity_per))
         if reconstruction == "separate":
             self.log_reconstruction = nn.Parameter(torch.empty(n_features, n_atoms))
-        if transition:
-            self.log_transition = nn.Parameter(torch.empty(n_atoms, n_atoms))
         self._initialise(torch.rand(n_features, n_atoms, generator=generator), None)
 
     @classmethod
@@ -161,19 +148,14 @@ class DRNMF(Separator):
         if self.alpha_range == "free":
             self.log_alpha.copy_(log(alpha))
         else:
-            L = float(largest_eigenvalue(W)) if self.alpha_range == "stable" else L  # as `alpha` computes it
             if not alpha > L / 2:
                 raise InputError(f"a stable alpha lies above ||W||^2 / 2 = {L / 2:.4g}, got {alpha:.4g}")
             self.log_alpha.copy_(log(alpha / L - 0.5))
-        if self.alpha_range == "weighted":
             self.log_weight.copy_(torch.log(_eigenvector(W)))
         self.log_h0.copy_(log(torch.zeros_like(self.log_h0) if h0 is None else h0))
         self.log_sparsity.copy_(log(self.config["sparsity"]))
         if self.config["reconstruction"] == "separate":
             self.log_reconstruction.copy_(log(W))
-        if self.config["transition"]:
-            N = W.shape[1]
-            self.log_transition.copy_(log(torch.eye(N) + _LEAK / N))  # an exact zero's logarithm would hardly move
 
     def separate(self, magnitude: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """Mask (B, T, F) for magnitudes (B, T, F); the state is h (B, N) of the last frame, and its level."""
@@ -200,10 +182,7 @@ class DRNMF(Separator):
         return h_BTN, (h_BTN[:, -1] if h_BTN.shape[1] else h0_BN, *heard)
 
     def _scan(self, x_BTF: Tensor, h0_BN: Tensor, weights: Weights) -> Tensor:
-        run: Callable[..., Tensor] = scan
-        if self.momentum or weights.transition_NN is not None:
-            run = partial(gram_scan, transition_NN=weights.transition_NN, momentum=self.momentum)
-        return run(
+        return scan(
             x_BTF,
             weights.W_KFN,
             alpha_KN=weights.alpha_KN,
@@ -222,14 +201,13 @@ class DRNMF(Separator):
 
     def _packed(self, weights: Weights) -> network.Network | None:
         """The weights for C, where it can be used."""
-        if self.momentum or not network.usable(weights.W_KFN):
+        if not network.usable(weights.W_KFN):
             return None
         return network.pack(
             weights.W_KFN,
             alpha_KN=weights.alpha_KN,
             sparsity_KN=weights.sparsity_KN,
             reconstruction_FN=weights.reconstruction_FN,
-            transition_NN=weights.transition_NN,
             h0_N=None if self.warm_start else weights.h0_N,
             residual_first_layer=self.residual_first_layer,
             n_speech=self.n_speech,
@@ -243,8 +221,7 @@ class DRNMF(Separator):
         if self._frozen is not None:
             return self._frozen
         W_KFN = self.dictionaries()
-        reconstruction_FN, transition_NN = self._reconstruction(W_KFN), self.transition()
-        return Weights(W_KFN, self.alpha(W_KFN), self.sparsity(), self.h0(), reconstruction_FN, transition_NN)
+        return Weights(W_KFN, self.alpha(W_KFN), self.sparsity(), self.h0(), self._reconstruction(W_KFN))
 
     def dictionaries(self) -> Tensor:
         """W_1 ... W_K (K, F, N): exp(log W) with unit-norm columns."""
@@ -257,8 +234,6 @@ class DRNMF(Separator):
         if self.alpha_range == "free":
             return torch.exp(self.log_alpha)
         W_KFN = self.dictionaries() if W_KFN is None else W_KFN
-        if self.alpha_range == "stable":
-            return largest_eigenvalue(W_KFN)[:, None] * (0.5 + torch.exp(self.log_alpha))
         # G = W^T W has no negative entries, so that the spectral radius of G / alpha is at most the largest of
         # (G v)_n / (v_n alpha_n), which is below 2. Only the ratios of v count: the largest is taken out.
         log_v_KN = self.log_weight - self.log_weight.detach().amax(1, keepdim=True)
@@ -273,16 +248,6 @@ class DRNMF(Separator):
     def h0(self) -> Tensor:
         """Activations (N,) before the first frame."""
         return torch.exp(self.log_h0)
-
-    def transition(self) -> Tensor | None:
-        """P (N, N), which takes a frame's activations to the start of the next, or None.
-
-        Neither rows nor columns sum to more than 1, so ||h P|| <= ||h|| in the Euclidean norm (Schur's test).
-        """
-        if not self.config["transition"]:
-            return None
-        E = torch.exp(self.log_transition)
-        return E / torch.maximum(E.sum(1, keepdim=True), E.sum(0, keepdim=True)).clamp_min(1)
 
     def reconstruction(self) -> Tensor:
         """The dictionary (F, N) that the mask is made with."""
@@ -302,29 +267,11 @@ def _eigenvector(W: Tensor) -> Tensor:
     return v.clamp_min(1e-6 * float(v.max()))
 
 
-def largest_eigenvalue(W_KFN: Tensor, n_iter: int = 10) -> Tensor:
-    """||W_k||_2^2 (K,) of nonnegative dictionaries by power iterations from the ones vector, never too small.
-
-    Nonnegative unit-norm spectra are all alike, so the first eigenvalue stands far above the next: ten steps do. Where
-    they do not, the value is an upper bound: max_i (G v)_i / v_i of G = W^T W and positive v (Collatz and Wielandt).
-    The gradient is that of the Rayleigh quotient.
-    """
-    with torch.no_grad():
-        v = W_KFN.new_ones(*W_KFN.shape[:-2], W_KFN.shape[-1], 1)
-        for _ in range(n_iter):
-            Gv = W_KFN.mT @ (W_KFN @ v)
-            bound = (Gv / v).amax((-2, -1))
-            v = Gv / Gv.amax(-2, keepdim=True)
-        v = v / v.norm(dim=-2, keepdim=True)
-    rayleigh: Tensor = (W_KFN @ v).square().sum((-2, -1))  # v held still: its change is of second order
-    return rayleigh * (bound / rayleigh.detach())
-
-
 def _check_options(config: dict[str, object]) -> None:
     allowed = {
         "sparsity_per": ("layer", "atom"),
         "alpha_per": ("layer", "atom"),
-        "alpha_range": ("free", "stable", "weighted"),
+        "alpha_range": ("free", "weighted"),
         "first_layer": ("paper", "original"),
         "reconstruction": ("shared", "separate"),
     }
@@ -334,8 +281,6 @@ def _check_options(config: dict[str, object]) -> None:
     for name in ("n_layers", "n_features"):
         if not config[name] >= 1:  # type: ignore[operator]
             raise InputError(f"{name} must be at least 1, got {config[name]}")
-    if config["transition"] and not config["warm_start"]:
-        raise InputError("transition leads from frame to frame: it needs warm_start")
     if config["level"] is not None and not config["level"] > 0:  # type: ignore[operator]
         raise InputError(f"level must be positive, got {config['level']}")
     if not config["power"] > 0:  # type: ignore[operator]

@@ -20,6 +20,8 @@ from drnmf.signal.spectra import HOP, SAMPLE_RATE, WINDOW
 FORMAT = 1
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 _FRONT_END = {"sample_rate": SAMPLE_RATE, "window": WINDOW, "hop": HOP}
+_REMOVED = ("transition", "momentum")  # options of DRNMF that did not help
+_LAST_WITH_ALL = "d82fef1"
 _MODELS: dict[str, type[Separator]] = {
     model.__name__: model for model in (DRNMF, DeepNMF, ISTAMask, LSTMMask, SistaRNN, SparseNMFMask)
 }
@@ -61,7 +63,7 @@ def load_model(folder_or_name: str | Path) -> Separator:
         )
     try:
         tensors = safetensors.torch.load(weights)
-        model = _MODELS[config["model"]](**config["config"])
+        model = _MODELS[config["model"]](**_without_removed(dict(config["config"]), folder / CONFIG))
         dtypes = {t.dtype for t in tensors.values() if t.is_floating_point()}
         model.to(dtype=dtypes.pop() if len(dtypes) == 1 else None)
         model.load_state_dict(tensors)
@@ -104,6 +106,15 @@ def _read_config(path: Path) -> dict[str, Any]:
         if config.get(key) != value:
             raise InputError(f"{path}: {key} is {config.get(key)}, this version works with {value}")
     return config
+
+
+def _without_removed(options: dict[str, Any], path: Path) -> dict[str, Any]:
+    """The options of a model, less those that older versions wrote and that no longer exist."""
+    lost = [f"{name} = true" for name in _REMOVED if options.get(name)]
+    lost += ["alpha_range = 'stable'"] if options.get("alpha_range") == "stable" else []
+    if lost:
+        raise InputError(f"{path}: {lost[0]} was removed from drnmf; its commit {_LAST_WITH_ALL} can read this model")
+    return {name: value for name, value in options.items() if name not in _REMOVED}
 
 
 def _digest(weights: bytes) -> str:

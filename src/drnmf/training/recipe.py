@@ -221,7 +221,7 @@ def folders_recipe(speech: Path, noise: Path, rooms: Path | None = None, start: 
         )
     return Recipe(
         data=DataSettings(**data, fresh=True),  # type: ignore[arg-type]
-        model=ModelSettings(options={"n_layers": 5, "alpha_range": "stable"}),
+        model=ModelSettings(options={"n_layers": 5, "alpha_range": "weighted"}),
         training=TrainingSettings(learning_rate=5e-3, gradient_clip=1.0),
     )
 

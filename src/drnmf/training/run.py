@@ -88,7 +88,7 @@ def train(
     except DivergedError as error:
         raise DivergedError(
             f"{error}; the best weights before that are kept in {folder}. "
-            "Try a lower learning_rate, gradient_clip = 1 or, for DRNMF, alpha_range = 'stable'"
+            "Try a lower learning_rate, gradient_clip = 1 or, for DRNMF, alpha_range = 'weighted'"
         ) from None
     if _rank() == 0:
         write_atomically(folder / SUMMARY, json.dumps(summary, indent=2).encode())

@@ -22,7 +22,6 @@ from torch import Tensor
 from drnmf.errors import InputError
 from drnmf.maths.divergence import FLOOR
 from drnmf.maths.nmf import unit_norm
-from drnmf.maths.thresholding import fista_momentum
 from drnmf.models import DRNMF, DeepNMF, ISTAMask, LSTMMask, SistaRNN, SparseNMFMask
 from drnmf.models.base import MASK_FLOOR, Separator
 from drnmf.models.folders import write_atomically
@@ -143,18 +142,15 @@ def _frame(graph: _Graph, model: Separator, x: str, *state: str) -> Frame:
 
 
 def _drnmf(graph: _Graph, model: DRNMF, magnitude: str, *state: str) -> Frame:
-    W_KFN, h0, P = model.dictionaries(), model.h0()[None], model.transition()
+    W_KFN, h0 = model.dictionaries(), model.h0()[None]
     heard: list[str] = []
     if model.level is not None:
         magnitude, after = _levelled(graph, magnitude, state[-1], model.level)
         state, heard = state[:-1], [after]
     x = magnitude if model.power == 1 else graph.node("Pow", magnitude, model.power)
     h = graph.node("Add", *state, h0) if state else graph.constant(h0)  # the state is h - h0: it starts at zero
-    z = h = h if P is None else graph.node("Gemm", h, P)
-    layers = zip(W_KFN, model.alpha(W_KFN), model.sparsity(), fista_momentum(len(W_KFN)), strict=True)
-    for k, (W, alpha, sparsity, beta) in enumerate(layers):
-        before, h = h, _ista_step(graph, z, x, W, alpha, sparsity, residual=k > 0 or model.residual_first_layer)
-        z = _beyond(graph, h, before, beta) if model.momentum and 0 < k < len(W_KFN) - 1 else h
+    for k, (W, alpha, sparsity) in enumerate(zip(W_KFN, model.alpha(W_KFN), model.sparsity(), strict=True)):
+        h = _ista_step(graph, h, x, W, alpha, sparsity, residual=k > 0 or model.residual_first_layer)
     mask = _dictionary_mask(graph, h, model.reconstruction(), model.n_speech)
     return mask, [*([graph.node("Sub", h, h0)] if state else []), *heard]
 
@@ -167,11 +163,6 @@ def _levelled(graph: _Graph, magnitude: str, state: str, level: float) -> tuple[
     peak = graph.node("Max", graph.node("Mul", peak, RELEASE), loudness)
     gain = graph.node("Div", level, graph.node("Max", graph.node("Sqrt", peak), SILENCE))
     return graph.node("Mul", magnitude, gain), graph.node("Concat", loudness, peak, axis=1)
-
-
-def _beyond(graph: _Graph, h: str, before: str, beta: float) -> str:
-    """Momentum: h + beta (h - before)."""
-    return graph.node("Add", h, graph.node("Mul", graph.node("Sub", h, before), beta))
 
 
 def _ista(graph: _Graph, model: ISTAMask, x: str, *state: str) -> Frame:
