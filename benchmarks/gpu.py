@@ -138,7 +138,7 @@ def sparse_nmf_row(tf32: bool, peak: float) -> dict[str, Any]:
     V = torch.rand(F, FRAMES, device="cuda", generator=generator)
     W, H = (torch.rand(s, device="cuda", generator=generator) for s in ((F, ATOMS), (ATOMS, FRAMES)))
     events = [torch.cuda.Event(enable_timing=True) for _ in range(6)]
-    sparse_nmf(V, ATOMS, init=(W, H), max_iter=len(events), tol=0.0, progress=lambda i, _: events[i - 1].record())
+    sparse_nmf(V, ATOMS, init=(W, H), max_iter=len(events), tol=0.0, progress=lambda _, i, of: events[i - 1].record())
     torch.cuda.synchronize()
     torch.backends.cuda.matmul.allow_tf32 = False
     iteration = events[0].elapsed_time(events[-1]) / (len(events) - 1)

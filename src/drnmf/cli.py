@@ -3,16 +3,18 @@
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import rich.progress
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
 from drnmf.errors import DivergedError, InputError
+from drnmf.progress import Progress
 
 if TYPE_CHECKING:
     from drnmf.use.evaluation import Table
@@ -86,13 +88,12 @@ def enhance(
         if len(inputs) == 1 and not inputs[0].is_dir():
             if suffix not in (None, output.suffix.lower()) or shard is not None:
                 raise InputError("--format and --shard are for several files; for one, -o names the format")
-            heard = _counting(progress, f"file, {inputs[0].name}", None)
             settings |= {"raw": (rate or 0, channels) if raw else None, "noise": noise}
-            enhance_file(inputs[0], output, model, **settings, progress=lambda s, of: heard(round(s), round(of)))
+            enhance_file(inputs[0], output, model, **settings, progress=progress)
             return
         tasks = plan(inputs, output, noise=noise, suffix=suffix)
         tasks = tasks if shard is None else part(tasks, shard)
-        result = enhance_tree(tasks, model, **settings, jobs=jobs, report=progress)
+        result = enhance_tree(tasks, model, **settings, jobs=jobs, progress=progress)
     _stderr.print(summary(result), highlight=False, soft_wrap=True, markup=False)
     if result.failures:
         raise typer.Exit(1)
@@ -151,8 +152,7 @@ def evaluate(
     with _progress() as progress:
         dataset = Dataset(read_manifest(manifest)[::every], progress=progress)
         mixtures = ((m.id, m.snr_db, *dataset.waveforms(m)) for m in dataset.items())
-        count = _counting(progress, "scoring", len(dataset))
-        table = run(load_model(model), mixtures, metrics=metric, jobs=jobs, progress=count)
+        table = run(load_model(model), mixtures, metrics=metric, jobs=jobs, total=len(dataset), progress=progress)
     _tell(table, save)
 
 
@@ -169,8 +169,7 @@ def score(
     from drnmf.use.evaluation import score_files
 
     with _progress() as progress:
-        count = _counting(progress, "scoring", None)
-        table = score_files(estimates, references, noisy=noisy, metrics=metric, jobs=jobs, progress=count)
+        table = score_files(estimates, references, noisy=noisy, metrics=metric, jobs=jobs, progress=progress)
     _tell(table, save)
 
 
@@ -319,25 +318,19 @@ def live(
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[str, int, int], None]]:
+def _progress() -> Iterator[Progress]:
     """A bar for each kind of work that reports itself as (what, done, total)."""
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     tasks = {}
-    with Progress(*columns, console=_stderr, transient=True, disable=not _stderr.is_terminal) as bars:
+    with rich.progress.Progress(*columns, console=_stderr, transient=True, disable=not _stderr.is_terminal) as bars:
 
         def report(what: str, done: int, total: int) -> None:
             kind = what.partition(",")[0]
             if kind not in tasks:
-                tasks[kind] = bars.add_task(what, total=total)
-            bars.update(tasks[kind], description=what, completed=done, total=total, visible=done < total)
+                tasks[kind] = bars.add_task(what)
+            bars.update(tasks[kind], description=what, completed=done, total=total or None, visible=done != total)
 
         yield report
-
-
-def _counting(
-    progress: Callable[[str, int, int], None], what: str, total: int | None
-) -> Callable[[int, int | None], None]:
-    return lambda done, of: progress(what, done, of or total or done)
 
 
 def _tell(table: "Table", save: Path | None) -> None:

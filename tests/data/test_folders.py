@@ -1,28 +1,10 @@
-import shutil
 from collections import Counter
 
 import pytest
 
-from drnmf.data.folders import Pool, find_audio, hold_out, read_pairs
+from drnmf.data.folders import Pool, hold_out, read_pairs
 from drnmf.data.recordings import scan
 from drnmf.errors import InputError
-
-
-def test_audio_is_found_in_subfolders_in_order_of_name(tmp_path, speech_dir):
-    for name in ["b/x.flac", "a/y.FLAC", "a/.hidden.flac", "a/notes.txt", "z.wav"]:
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        shutil.copy(speech_dir / "austen_0880.flac", tmp_path / name)
-    assert [p.relative_to(tmp_path).as_posix() for p in find_audio(tmp_path)] == ["a/y.FLAC", "b/x.flac", "z.wav"]
-    assert find_audio(tmp_path / "z.wav") == [tmp_path / "z.wav"]
-
-
-def test_folders_without_audio_are_named(tmp_path):
-    (tmp_path / "notes.txt").touch()
-    with pytest.raises(InputError, match="has no sound files") as error:
-        find_audio(tmp_path)
-    assert str(tmp_path) in str(error.value)
-    with pytest.raises(InputError, match="missing: no such folder"):
-        find_audio(tmp_path / "missing")
 
 
 def test_pairs_are_matched_by_name_whatever_the_format(tmp_path, speech_dir):

@@ -100,18 +100,18 @@ def test_a_model_that_used_a_removed_option_says_what_can_read_it(option, text, 
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()], ids=repr)
-@pytest.mark.parametrize(("function", "nth"), [("fdopen", 1), ("fdopen", 2), ("chmod", 2), ("replace", 1)])
+@pytest.mark.parametrize(("function", "nth"), [("touch", 2), ("write_bytes", 1), ("write_bytes", 2), ("replace", 1)])
 def test_a_failure_while_saving_leaves_the_old_model(tmp_path, monkeypatch, function, nth, error):
-    old, calls, real = build("drnmf"), [], getattr(module.os, function)
+    old, calls, real = build("drnmf"), [], getattr(Path, function)
     save_model(old, tmp_path)
 
-    def failing(*args):
+    def failing(*args, **options):
         calls.append(args)
         if len(calls) == nth:
             raise error
-        return real(*args)
+        return real(*args, **options)
 
-    monkeypatch.setattr(module.os, function, failing)
+    monkeypatch.setattr(Path, function, failing)
     with pytest.raises((InputError, KeyboardInterrupt)):
         save_model(build("lstm"), tmp_path)
     monkeypatch.undo()

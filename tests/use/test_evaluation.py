@@ -65,7 +65,7 @@ def test_folders_are_scored_by_snr(folders: Path, mixtures: list[Example]) -> No
         metrics=FAST,
         progress=lambda *n: seen.append(n),
     )
-    assert seen == [(1, 3), (2, 3), (3, 3)]
+    assert seen == [("scoring", 1, 3), ("scoring", 2, 3), ("scoring", 3, 3)]
     assert not table.failures
     assert [row.id for row in table.rows] == [f"set/{m[0]}" for m in mixtures]
     for row, (_, _, noisy, clean) in zip(table.rows, mixtures, strict=True):

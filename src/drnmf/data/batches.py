@@ -23,8 +23,9 @@ from torch.utils.data import DataLoader
 
 from drnmf.data.folders import Pool
 from drnmf.data.mixing import Item, Mixture, Pair
-from drnmf.data.recordings import Progress, Recordings, check_fit, files_of, listen, raise_first, scan
+from drnmf.data.recordings import Recordings, check_fit, files_of, listen, raise_first, scan
 from drnmf.errors import InputError
+from drnmf.progress import Progress, silent
 from drnmf.signal.spectra import HOP, WINDOW, analyse, n_frames
 
 _CHUNK = 500 * 16000  # samples, padding included, that are mixed at a time
@@ -72,7 +73,7 @@ class Dataset:
         in_memory: bool | None = None,
         device: torch.device | str = "cpu",
         check: bool = True,
-        progress: Progress | None = None,
+        progress: Progress = silent,
     ) -> None:
         items: list[Item] = [] if isinstance(source, Pool) else list(source)
         pool = source if isinstance(source, Pool) else Pool.from_items(items) if fresh else None

@@ -1,6 +1,5 @@
 """Folders of recordings: clean speech, noise and room responses to be mixed, or pairs that are mixed already."""
 
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,28 +10,10 @@ from drnmf.data.mixing import Item, Mixture, Pair
 from drnmf.data.recordings import Sizes, raise_first, shorter
 from drnmf.data.variation import draw_variation
 from drnmf.errors import InputError
-from drnmf.signal.audio import SUFFIXES
+from drnmf.files import find_audio
 
 SNRS_DB = (-6.0, -3.0, 0.0, 3.0, 6.0, 9.0)
 LEVELS_DBFS = (-33.0, -25.0)
-
-
-def find_audio(folder: Path | str) -> list[Path]:
-    """Every sound file under a folder, in order of name; a single file is taken as it is."""
-    folder = Path(folder)
-    if folder.is_file():
-        return [folder]
-    if not folder.is_dir():
-        raise InputError(f"{folder}: no such folder")
-    found = [
-        Path(where) / name
-        for where, _, names in os.walk(folder, followlinks=True)
-        for name in names
-        if Path(name).suffix.lower() in SUFFIXES and not name.startswith(".")
-    ]
-    if not found:
-        raise InputError(f"{folder}: has no sound files (looked for {', '.join(sorted(SUFFIXES))})")
-    return sorted(found)
 
 
 def read_pairs(noisy: Path | str, clean: Path | str) -> list[Pair]:

@@ -9,6 +9,7 @@ and its recordings say every sample of a set, whichever program mixes it. Every 
 """
 
 import csv
+import io
 import os
 from collections import Counter
 from collections.abc import Sequence
@@ -17,8 +18,10 @@ from math import isfinite
 from pathlib import Path
 
 from drnmf.data.mixing import Mixture
-from drnmf.data.recordings import Progress, Recordings, raise_first
+from drnmf.data.recordings import Recordings, raise_first
 from drnmf.errors import InputError
+from drnmf.files import write_atomically
+from drnmf.progress import Progress, silent
 from drnmf.signal import audio
 from drnmf.signal.spectra import SAMPLE_RATE
 
@@ -55,14 +58,13 @@ def write_manifest(path: Path | str, mixtures: Sequence[Mixture]) -> None:
     def relative(file: Path | None) -> str:
         return "" if file is None else Path(os.path.relpath(file.resolve(), folder)).as_posix()
 
-    temporary = Path(path).with_suffix(".tmp")
-    with temporary.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(COLUMNS)
-        for m in mixtures:
-            paths = [relative(p) for p in (m.speech, m.rir, m.background)]
-            writer.writerow([m.id, *paths, m.offset, f"{m.snr_db:g}", f"{m.level_dbfs:g}"])
-    temporary.replace(path)
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(COLUMNS)
+    for m in mixtures:
+        paths = [relative(p) for p in (m.speech, m.rir, m.background)]
+        writer.writerow([m.id, *paths, m.offset, f"{m.snr_db:g}", f"{m.level_dbfs:g}"])
+    write_atomically(path, text.getvalue())
 
 
 def write_mixtures(
@@ -72,7 +74,7 @@ def write_mixtures(
     *,
     suffix: str = ".flac",
     subtype: str | None = None,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> None:
     """Write the mixtures themselves, `folder`/noisy/ID and `folder`/clean/ID: a dataset of pairs."""
     for name, times in Counter(m.id for m in mixtures).items():
@@ -88,8 +90,7 @@ def write_mixtures(
 
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         for done, _ in enumerate(pool.map(write, mixtures), 1):
-            if progress is not None:
-                progress("writing mixtures", done, len(mixtures))
+            progress("writing mixtures", done, len(mixtures))
 
 
 def _mixture(row: dict[str, str], path: Path, line: int) -> Mixture:

@@ -19,12 +19,12 @@ from torch.nn.utils.rnn import pad_sequence
 from drnmf.data.mixing import Item, Mixture, Pair, mix_batch
 from drnmf.data.variation import vary_noise, vary_speech
 from drnmf.errors import InputError
+from drnmf.progress import Progress, silent
 from drnmf.signal import audio
 from drnmf.signal.spectra import SAMPLE_RATE
 
 log = logging.getLogger("drnmf")
 
-Progress = Callable[[str, int, int], None]  # what is being done, how many are done, of how many
 Sizes = Mapping[Path, int]
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ def files_of(items: Iterable[Item]) -> list[Path]:
     return list(files)
 
 
-def scan(paths: Sequence[Path], *, progress: Progress | None = None) -> dict[Path, int]:
+def scan(paths: Sequence[Path], *, progress: Progress = silent) -> dict[Path, int]:
     """Length in samples at 16 kHz of every file, from its header."""
     infos = _each(audio.info, paths, "looking at files", progress)
     for what, which in [
@@ -53,7 +53,7 @@ def scan(paths: Sequence[Path], *, progress: Progress | None = None) -> dict[Pat
     return {path: info.samples_at(SAMPLE_RATE) for path, info in zip(paths, infos, strict=True)}
 
 
-def listen(paths: Sequence[Path], *, progress: Progress | None = None) -> None:
+def listen(paths: Sequence[Path], *, progress: Progress = silent) -> None:
     """Decode every file once, in bounded memory, and name the first that is broken, silent or not a number."""
     _each(_check_sound, paths, "checking sound", progress)
 
@@ -105,7 +105,7 @@ class Recordings:
         *,
         in_memory: bool | None = None,
         device: torch.device | str = "cpu",
-        progress: Progress | None = None,
+        progress: Progress = silent,
     ) -> None:
         self.sizes = sizes
         needed = 4 * sum(sizes.values())
@@ -201,7 +201,7 @@ def _refuse_silence(path: Path, peak: float) -> None:
         raise InputError(f"{path}: is silent (peak {peak:.1e})")
 
 
-def _each(function: Callable[[Path], T], paths: Sequence[Path], doing: str, progress: Progress | None) -> list[T]:
+def _each(function: Callable[[Path], T], paths: Sequence[Path], doing: str, progress: Progress) -> list[T]:
     """Apply to every path in a pool of threads; afterwards raise the first problem and say how many more there are."""
     results, problems = [], []
 
@@ -217,7 +217,6 @@ def _each(function: Callable[[Path], T], paths: Sequence[Path], doing: str, prog
                 problems.append(str(result))
             else:
                 results.append(result)
-            if progress is not None:
-                progress(doing, done, len(paths))
+            progress(doing, done, len(paths))
     raise_first(problems)
     return results

@@ -5,7 +5,7 @@ iteration updates H, then W along the gradient of the objective in which W is re
 columns back to unit norm. All data are visited in chunks of frames, so only V and H themselves are ever held whole.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -13,8 +13,8 @@ from torch import Tensor
 
 from drnmf.errors import InputError
 from drnmf.maths.divergence import FLOOR, beta_divergence
+from drnmf.progress import Progress, silent
 
-Progress = Callable[[int, float], None]
 CHUNK = 2**16
 """Frames per chunk: 67 MB for each F x chunk array in float32."""
 
@@ -41,7 +41,7 @@ def sparse_nmf(
     tol: float = 1e-4,
     generator: torch.Generator | None = None,
     chunk: int = CHUNK,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> Factorisation:
     """Factorise nonnegative data V (F, T) into `rank` atoms; see the module's text for the objective.
 
@@ -56,7 +56,7 @@ def sparse_nmf(
         tol: stop when the cost changes by less than this fraction in one iteration; 0 never stops early.
         generator: source of the random start.
         chunk: most frames held in temporary arrays at a time; the result does not depend on it beyond rounding.
-        progress: called with (iteration, cost) after every iteration.
+        progress: told the cost after every iteration.
     """
     W, H, n_fixed = _start(V, rank, sparsity, fixed, init, generator)
     costs: list[float] = []
@@ -77,8 +77,7 @@ def sparse_nmf(
         W = W_next
         divergences.append(divergence)
         costs.append(divergence + penalty)
-        if progress is not None:
-            progress(iteration + 1, costs[-1])
+        progress(f"dictionary, cost {costs[-1]:.4g}", iteration + 1, max_iter)
         if abs(costs[-1] - last) < tol * abs(last):
             break
     return Factorisation(W, H, torch.tensor(costs, dtype=torch.float64), torch.tensor(divergences, dtype=torch.float64))
@@ -127,7 +126,7 @@ def train_dictionaries(
     tol: float = 1e-4,
     generator: torch.Generator | None = None,
     chunk: int = CHUNK,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> Dictionaries:
     """Steps 1 and 2 of the paper's training: a speech dictionary from clean magnitudes (F, T), then a noise dictionary.
 

@@ -1,8 +1,6 @@
 """A model is a folder: config.json says what it is, model.safetensors holds its weights. No pickle."""
 
 import json
-import os
-import tempfile
 import textwrap
 from hashlib import sha256
 from importlib import resources
@@ -13,6 +11,7 @@ import safetensors.torch
 from safetensors import SafetensorError
 
 from drnmf.errors import InputError
+from drnmf.files import write_together
 from drnmf.models import DRNMF, DeepNMF, ISTAMask, LSTMMask, SistaRNN, SparseNMFMask
 from drnmf.models.base import Separator
 from drnmf.signal.spectra import HOP, SAMPLE_RATE, WINDOW
@@ -42,7 +41,7 @@ def save_model(model: Separator, folder: str | Path) -> None:
     }
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
-        _write(Path(folder), {WEIGHTS: weights, CONFIG: (json.dumps(config, indent=2) + "\n").encode()})
+        write_together({Path(folder) / WEIGHTS: weights, Path(folder) / CONFIG: json.dumps(config, indent=2) + "\n"})
     except OSError as error:
         raise InputError(f"{folder}: the model cannot be written there ({error.strerror})") from None
 
@@ -119,25 +118,3 @@ def _without_removed(options: dict[str, Any], path: Path) -> dict[str, Any]:
 
 def _digest(weights: bytes) -> str:
     return sha256(weights).hexdigest()
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write under a temporary name in the same folder, then rename."""
-    _write(path.parent, {path.name: content})
-
-
-def _write(folder: Path, contents: dict[str, bytes]) -> None:
-    """Write all files under temporary names, and rename them only when all are complete."""
-    staged: list[tuple[str, Path]] = []
-    try:
-        for name, content in contents.items():
-            handle, temporary = tempfile.mkstemp(dir=folder, prefix=f".{name}.")
-            staged.append((temporary, folder / name))
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-            os.chmod(temporary, 0o644)
-        for temporary, path in staged:
-            os.replace(temporary, path)
-    finally:
-        for temporary, _ in staged:
-            Path(temporary).unlink(missing_ok=True)

@@ -27,11 +27,12 @@ from drnmf.data.batches import Dataset
 from drnmf.data.chime2 import read_chime2
 from drnmf.data.manifests import read_manifest
 from drnmf.data.mixing import Item
-from drnmf.data.recordings import Progress
 from drnmf.errors import DivergedError, InputError
-from drnmf.models.folders import CONFIG, load_model, write_atomically
+from drnmf.files import write_atomically
+from drnmf.models.folders import CONFIG, load_model
 from drnmf.paper import waspaa2017
 from drnmf.paper.waspaa2017 import RECIPES, ROWS, SEED, SIZES, Row, ablations, settings
+from drnmf.progress import Progress, silent
 from drnmf.signal.spectra import SAMPLE_RATE, istft, stft
 from drnmf.training.recipe import Recipe
 from drnmf.use.evaluation import evaluate
@@ -144,7 +145,7 @@ def is_trained(cell: Cell, folder: Path) -> bool:
 
 
 def train_cell(
-    cell: Cell, corpus: Corpus, folder: Path, *, epochs: int | None = None, progress: Progress | None = None
+    cell: Cell, corpus: Corpus, folder: Path, *, epochs: int | None = None, progress: Progress = silent
 ) -> None:
     """Train a cell, or go on with it. One that diverges keeps its best weights, and says so in diverged.json."""
     from drnmf.training.run import train  # needs packages that scoring does not
@@ -170,7 +171,7 @@ def train_cells(
     *,
     epochs: int | None = None,
     jobs: int = 1,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> None:
     """Train the cells that are not trained yet, `jobs` of them side by side, each in a process of its own."""
     waiting = [cell for cell in cells if not is_trained(cell, folder)]
@@ -242,7 +243,7 @@ def _dictionaries(recipe: Recipe, folder: Path) -> Path | None:
 
 
 def score_cells(
-    cells: Iterable[Cell], corpus: Corpus, folder: Path, *, jobs: int = 1, progress: Progress | None = None
+    cells: Iterable[Cell], corpus: Corpus, folder: Path, *, jobs: int = 1, progress: Progress = silent
 ) -> None:
     """Score the trained cells on the sets where they are not scored yet, with `jobs` processes."""
     trained = [cell for cell in cells if is_trained(cell, folder)]
@@ -256,18 +257,17 @@ def score_cells(
             _score(cell, name, dataset, folder, jobs, progress)
 
 
-def _score(cell: Cell, name: str, dataset: Dataset, folder: Path, jobs: int, progress: Progress | None) -> None:
+def _score(cell: Cell, name: str, dataset: Dataset, folder: Path, jobs: int, progress: Progress) -> None:
     log.info("scoring %s on %s", cell.id, name)
 
-    def count(done: int, _: int | None) -> None:
-        if progress is not None:
-            progress(f"scoring, {cell.id} on {name}", done, len(dataset))
+    def count(what: str, done: int, total: int) -> None:
+        progress(f"{what}, {cell.id} on {name}", done, total)
 
     mixtures = ((m.id, m.snr_db, *dataset.waveforms(m)) for m in dataset.items())
     metrics = None if name == "test" else ("sdr", "si_sdr")  # None: all; PESQ and STOI take most of the time
     model = load_model(folder / cell.id).to(dataset.device)
     noisy = not any(folder.glob(f"{cell.recipe}/*/*/*/scores/{name}.json"))  # the same for all: once is enough
-    table = evaluate(model, mixtures, metrics=metrics, with_noisy=noisy, jobs=jobs, progress=count)
+    table = evaluate(model, mixtures, metrics=metrics, with_noisy=noisy, jobs=jobs, total=len(dataset), progress=count)
     for failure in table.failures:
         log.warning("%s on %s: %s: %s", cell.id, name, failure.id, failure.reason)
     _scores(cell, folder, name).parent.mkdir(exist_ok=True)

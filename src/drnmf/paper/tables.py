@@ -15,7 +15,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from drnmf.models.folders import CONFIG, load_model, write_atomically
+from drnmf.files import write_atomically
+from drnmf.models.folders import CONFIG, load_model
 from drnmf.paper.runs import DIVERGED, SETS, SUMMARY, Cell
 from drnmf.paper.waspaa2017 import RECIPES, ROWS, SIZES, Row, ablations
 

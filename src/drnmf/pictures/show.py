@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from drnmf.errors import InputError
+from drnmf.files import write_atomically
 from drnmf.maths.nmf import infer_activations, unit_norm
 from drnmf.maths.thresholding import ista, warm_start_ista
 from drnmf.models import DRNMF, DeepNMF, ISTAMask, SistaRNN, SparseNMFMask
 from drnmf.models.base import Separator
-from drnmf.models.folders import write_atomically
 from drnmf.pictures import plots
 from drnmf.signal import audio
 from drnmf.signal.spectra import SAMPLE_RATE, stft

@@ -6,8 +6,8 @@ and everything wrong with a file is an InputError of one line that names it.
 """
 
 import logging
-import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from math import gcd
 from pathlib import Path
@@ -20,10 +20,10 @@ import torch
 from torch import Tensor
 
 from drnmf.errors import InputError
+from drnmf.files import staged
 
 log = logging.getLogger("drnmf")
 
-SUFFIXES = frozenset({".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aif", ".aiff", ".au", ".w64", ".caf", ".sph"})
 _FORMATS = {".oga": "OGG", ".opus": "OGG", ".aif": "AIFF", ".sph": "NIST"}  # where the suffix is not the format's name
 _UNCLIPPED = ("FLOAT", "DOUBLE", "VORBIS", "OPUS", "MPEG")  # encodings that keep samples beyond full scale
 _BLOCK = 65536  # frames given to the encoder at a time: libsndfile overflows its stack on a long Ogg block
@@ -136,15 +136,16 @@ class Writer:
     """A file written block by block under a temporary name and given its own name when complete.
 
     Use it in a `with`; if the block inside fails, no file is left. `peak` and `clipped` say what became of samples
-    beyond full scale, and a warning is logged when there were any.
+    beyond full scale, and a warning is logged when there were any. `format` is the suffix's unless given.
     """
 
-    def __init__(self, path: Path | str, rate: int, channels: int, *, subtype: str | None = None) -> None:
+    def __init__(
+        self, path: Path | str, rate: int, channels: int, *, subtype: str | None = None, format: str | None = None
+    ) -> None:
         self.path = Path(path)
         self.peak = 0.0
         self.clipped = 0
-        self._temporary = self.path.with_name(f".{self.path.stem}.{os.getpid()}{self.path.suffix}")
-        format_ = _format(self.path)
+        format_ = format or _format(self.path)
         subtype = subtype or default_subtype(self.path)
         if not soundfile.check_format(format_, subtype):
             known = ", ".join(sorted(soundfile.available_subtypes(format_)))
@@ -152,13 +153,15 @@ class Writer:
         if not self.path.parent.is_dir():
             raise InputError(f"{path}: cannot be written, its folder does not exist")
         self._clips = not subtype.startswith(_UNCLIPPED)
-        try:
-            self._file = soundfile.SoundFile(
-                self._temporary, "w", samplerate=rate, channels=channels, format=format_, subtype=subtype
-            )
-        except (soundfile.LibsndfileError, OSError) as error:
-            self._temporary.unlink(missing_ok=True)
-            raise InputError(f"{path}: cannot be written as {subtype} at {rate} Hz: {_reason(error)}") from error
+        with ExitStack() as staging:
+            try:
+                (temporary,) = staging.enter_context(staged(self.path))
+                self._file = soundfile.SoundFile(
+                    temporary, "w", samplerate=rate, channels=channels, format=format_, subtype=subtype
+                )
+            except (soundfile.LibsndfileError, OSError) as error:
+                raise InputError(f"{path}: cannot be written as {subtype} at {rate} Hz: {_reason(error)}") from error
+            self._staging = staging.pop_all()
 
     def write(self, x: Tensor) -> None:
         """Append a block (channels, samples)."""
@@ -177,11 +180,8 @@ class Writer:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._file.close()
-        if kind is not None:
-            self._temporary.unlink(missing_ok=True)
-            return
-        self._temporary.replace(self.path)
-        if self.clipped:
+        self._staging.__exit__(kind, error, at)
+        if kind is None and self.clipped:
             log.warning("%s: %d samples beyond full scale were clipped (peak %.3f)", self.path, self.clipped, self.peak)
 
 

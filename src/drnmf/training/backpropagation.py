@@ -14,8 +14,9 @@ from torch import Tensor
 
 from drnmf.data.batches import Batch
 from drnmf.errors import DivergedError
+from drnmf.files import write_atomically
 from drnmf.models.base import Separator
-from drnmf.models.folders import save_model, write_atomically
+from drnmf.models.folders import save_model
 from drnmf.training.losses import Loss
 
 log = logging.getLogger("drnmf")

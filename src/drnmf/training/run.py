@@ -14,7 +14,6 @@ import platform
 import time
 import tomllib
 import warnings
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from importlib import metadata, util
@@ -37,11 +36,13 @@ from drnmf.data.folders import Pool, hold_out, read_pairs
 from drnmf.data.manifests import read_manifest
 from drnmf.data.mixing import Item
 from drnmf.errors import DivergedError, InputError
+from drnmf.files import write_atomically
 from drnmf.maths.nmf import train_dictionaries, unit_norm
 from drnmf.models import DRNMF, DeepNMF, ISTAMask, LSTMMask, SistaRNN, SparseNMFMask
 from drnmf.models.base import Separator
 from drnmf.models.deep_nmf import stack_context
-from drnmf.models.folders import load_model, save_model, write_atomically
+from drnmf.models.folders import load_model, save_model
+from drnmf.progress import Progress, silent
 from drnmf.signal.level import running_level
 from drnmf.signal.spectra import BINS, n_frames
 from drnmf.training.backpropagation import Backpropagation, ProgressBar, Record
@@ -53,7 +54,6 @@ log = logging.getLogger("drnmf")
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 warnings.filterwarnings("ignore", module="lightning")
 
-Progress = Callable[[str, int, int], None]
 """Called with what is being done, how much of it is done, and of how much."""
 
 RECIPE, DICTIONARIES, LAST, SUMMARY = "recipe.toml", "dictionaries.safetensors", "last.ckpt", "summary.json"
@@ -62,9 +62,7 @@ _UNTRAINED = ("SparseNMFMask", "ISTAMask")
 _VALIDATION_BATCH = {"cuda": 128, "cpu": 32}  # sequences; no gradients, so more fit, but a CPU's caches want fewer
 
 
-def train(
-    recipe: Recipe, folder: str | Path, *, dictionaries: Path | None = None, progress: Progress | None = None
-) -> None:
+def train(recipe: Recipe, folder: str | Path, *, dictionaries: Path | None = None, progress: Progress = silent) -> None:
     """Run or continue a recipe in `folder`, which becomes the trained model.
 
     `dictionaries` is where steps 1 and 2 leave their result, or find it: runs that share it make them once.
@@ -193,7 +191,7 @@ def _device(recipe: Recipe) -> torch.device:
     return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
 
 
-def _datasets(recipe: Recipe, progress: Progress | None) -> tuple[Dataset, Dataset]:
+def _datasets(recipe: Recipe, progress: Progress) -> tuple[Dataset, Dataset]:
     """Training and validation set, every file looked at before anything starts."""
     data = recipe.data
     source, held = _sources(data)
@@ -237,7 +235,7 @@ def _sources(data: DataSettings) -> tuple[list[Item] | Pool, list[Item] | Pool]:
     return (items, held) if held else hold_out(items, every)
 
 
-def _dictionaries(recipe: Recipe, path: Path, dataset: Dataset, progress: Progress | None) -> Tensor:
+def _dictionaries(recipe: Recipe, path: Path, dataset: Dataset, progress: Progress) -> Tensor:
     """Steps 1 and 2, or what they left at `path`."""
     if _rank() > 0:  # on other machines; the first process writes the file for all
         while not path.is_file():
@@ -255,15 +253,9 @@ def _random_atoms(recipe: Recipe) -> dict[str, Tensor]:
     return {"W": unit_norm(torch.rand(rows, 2 * recipe.dictionary.rank_per_source, generator=generator))}
 
 
-def _trained_atoms(recipe: Recipe, dataset: Dataset, progress: Progress | None) -> dict[str, Tensor]:
+def _trained_atoms(recipe: Recipe, dataset: Dataset, progress: Progress) -> dict[str, Tensor]:
     clean, noisy = _dictionary_data(recipe, dataset)
-    settings, done = recipe.dictionary, [0]
-
-    def count(iteration: int, cost: float) -> None:
-        done[0] += 1
-        if progress is not None:
-            progress(f"dictionaries, cost {cost:.4g}", done[0], 2 * settings.max_iter)
-
+    settings = recipe.dictionary
     result = train_dictionaries(
         clean,
         noisy,
@@ -273,7 +265,7 @@ def _trained_atoms(recipe: Recipe, dataset: Dataset, progress: Progress | None) 
         max_iter=settings.max_iter,
         tol=settings.tol,
         generator=torch.Generator().manual_seed(recipe.training.seed),
-        progress=count,
+        progress=progress,
     )
     log.info("dictionaries: %d and %d iterations", len(result.speech_cost), len(result.noise_cost))
     return {"W": result.W.cpu(), "speech_cost": result.speech_cost, "noise_cost": result.noise_cost}

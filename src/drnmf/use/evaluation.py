@@ -9,7 +9,7 @@ import json
 import math
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -24,15 +24,15 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from drnmf.data.folders import find_audio
 from drnmf.errors import InputError
+from drnmf.files import find_audio
 from drnmf.models.base import Separator
+from drnmf.progress import Progress, silent
 from drnmf.signal import audio
 from drnmf.signal.metrics import FloatArray, ScoreWarning, check_pair, pesq, sdr, si_sdr, snr, stoi
 from drnmf.signal.spectra import SAMPLE_RATE, istft, n_frames, stft
 
 METRICS = ("sdr", "si_sdr", "pesq", "stoi")
-Progress = Callable[[int, int | None], None]  # takes the number of pairs done and, where known, their total
 Example = tuple[str, float | None, Tensor, Tensor]  # name, SNR in dB if known, noisy and clean (samples,) at 16 kHz
 
 
@@ -133,7 +133,7 @@ def score_files(
     noisy: Path | str | None = None,
     metrics: Sequence[str] | None = None,
     jobs: int = 1,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> Table:
     """Score a file against a file, or a folder against a folder, paired by path below the folder or else by name.
 
@@ -156,15 +156,15 @@ def evaluate(
     with_noisy: bool = True,
     batch_size: int = 8,
     jobs: int = 1,
-    progress: Progress | None = None,
+    total: int = 0,
+    progress: Progress = silent,
 ) -> Table:
     """Enhance every mixture with `model` on its device, score the result and the input, and take the loss.
 
     The input, whose scores no model changes, is left out unless `with_noisy`. `batch_size` consecutive mixtures go
-    through the model at once, while `jobs` processes score those before.
+    through the model at once, while `jobs` processes score those before. `total` is their number, for `progress`.
     """
     metrics, notes = _choose(metrics)
-    total = len(mixtures) if isinstance(mixtures, Sized) else None
     was_training = model.training
     try:
         tasks = _model_tasks(model.eval(), mixtures, batch_size, metrics, with_noisy)
@@ -289,16 +289,13 @@ def _score_waves(
     return replace(row, loss=loss, cells=cells)
 
 
-def _run(
-    tasks: Iterable[Task], jobs: int, total: int | None, progress: Progress | None, notes: tuple[str, ...]
-) -> Table:
+def _run(tasks: Iterable[Task], jobs: int, total: int, progress: Progress, notes: tuple[str, ...]) -> Table:
     if jobs < 1:
         raise InputError(f"jobs must be at least 1, got {jobs}")
     results = []
     for result in map(_attempt, tasks) if jobs == 1 else _parallel(tasks, jobs):
         results.append(result)
-        if progress is not None:
-            progress(len(results), total)
+        progress("scoring", len(results), total)
     failures = tuple(result for result in results if isinstance(result, Failure))
     return Table(tuple(result for result in results if isinstance(result, Row)), failures, notes)
 

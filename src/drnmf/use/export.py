@@ -20,11 +20,11 @@ import torch
 from torch import Tensor
 
 from drnmf.errors import InputError
+from drnmf.files import write_atomically
 from drnmf.maths.divergence import FLOOR
 from drnmf.maths.nmf import unit_norm
 from drnmf.models import DRNMF, DeepNMF, ISTAMask, LSTMMask, SistaRNN, SparseNMFMask
 from drnmf.models.base import MASK_FLOOR, Separator
-from drnmf.models.folders import write_atomically
 from drnmf.signal.level import ATTACK, RELEASE, SILENCE
 from drnmf.signal.spectra import HOP, SAMPLE_RATE, WINDOW
 

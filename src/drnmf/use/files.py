@@ -8,19 +8,20 @@ float32 subtraction; lossy encodings add what they lose.
 import logging
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from drnmf.errors import InputError
+from drnmf.files import staged
 from drnmf.models.base import Separator
+from drnmf.progress import Progress, silent
 from drnmf.signal import audio
 from drnmf.signal.pipes import ENCODINGS, PipeReader, PipeWriter
 from drnmf.signal.spectra import SAMPLE_RATE
@@ -37,8 +38,6 @@ _BITS = {"PCM_S8": 8, "PCM_U8": 8, "PCM_16": 16, "PCM_24": 24}  # encodings whos
 _FINER = ("PCM_32", "FLOAT", "DOUBLE")
 _LOSSY = ("VORBIS", "OPUS", "MPEG_LAYER_III")
 _LARGEST_WAV = 2**32 - 2**20  # bytes; what is longer is written as RF64, WAV's extension to any length
-
-Progress = Callable[[float, float], None]  # takes the seconds of sound done and, 0 if it is not known, their total
 
 
 def enhance(
@@ -105,7 +104,7 @@ def enhance_file(
     noise: Path | str | None = None,
     overwrite: bool = False,
     raw: tuple[int, int] | None = None,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> None:
     """Remove noise from a sound file. What is written appears when it is complete, or not at all.
 
@@ -117,7 +116,7 @@ def enhance_file(
         noise: the file to write the removed part to.
         overwrite: replace files that exist.
         raw: rate and channels of 16-bit PCM without header, which "-" then means instead of WAV.
-        progress: told how far it is.
+        progress: told how many seconds are done.
     """
     targets = [target] if noise is None else [target, noise]
     _check_targets(source, targets, overwrite)
@@ -136,8 +135,8 @@ def enhance_file(
                     output.write(part)
                 clipped += beyond
             done += kept.shape[1]
-            if progress is not None:
-                progress(done / sound.rate, (sound.samples or 0) / sound.rate)
+            seconds = round(done / sound.rate), round((sound.samples or 0) / sound.rate)
+            progress(f"file, {Path(source).name}", *seconds)
     if clipped:
         log.warning("%s: %d samples beyond full scale were clipped", target, clipped)
 
@@ -218,43 +217,34 @@ def _outputs(
 ) -> Iterator[list["_Output | PipeWriter"]]:
     """Writers for the targets; files come to their places together, after all are complete."""
     outputs: list[_Output | PipeWriter] = []
-    try:
+    files = [Path(target) for target in targets if str(target) != PIPE]
+    with ExitStack() as stack:
+        try:
+            temporaries = dict(zip(files, stack.enter_context(staged(*files)), strict=True))
+        except OSError as error:
+            raise InputError(f"{error.filename}: cannot be written, its folder: {error.strerror}") from None
         for target in targets:
             if str(target) == PIPE:
                 stdout = open(sys.stdout.fileno(), "wb", buffering=0, closefd=False)  # noqa: SIM115
                 outputs.append(PipeWriter(stdout, sound.rate, sound.channels, subtype, samples=sound.samples, raw=raw))
             else:
-                outputs.append(_Output(Path(target), sound, _subtype(target, subtype)))
+                output = _Output(Path(target), temporaries[Path(target)], sound, _subtype(target, subtype))
+                outputs.append(stack.enter_context(closing(output)))
         yield outputs
-        files = [output for output in outputs if isinstance(output, _Output)]
-        for file in files:
-            file.finish()
-        for file in files:
-            file.move()
-    finally:
-        for output in outputs:
-            if isinstance(output, _Output):
-                output.discard()
+        for written in outputs:
+            if isinstance(written, _Output):
+                written.finish()
 
 
 class _Output:
-    """A file that is written in a folder of its own beside the target, and moved when it is complete."""
+    """A file that is written under a temporary name."""
 
-    def __init__(self, target: Path, sound: _Sound, subtype: str) -> None:
-        self._target, self._samples, self._open = target, 0, False
+    def __init__(self, target: Path, temporary: Path, sound: _Sound, subtype: str) -> None:
+        self._target, self._path, self._samples, self._open = target, temporary, 0, False
         size = (sound.samples or 0) * sound.channels * ENCODINGS.get(subtype, (0, 1))[1]
-        suffix = ".rf64" if size > _LARGEST_WAV and target.suffix.lower() == ".wav" else target.suffix
-        try:
-            self._folder = TemporaryDirectory(prefix=".drnmf-", dir=target.parent)
-        except OSError as error:
-            raise InputError(f"{target}: cannot be written, its folder: {error.strerror}") from None
-        self._path = Path(self._folder.name) / f"sound{suffix}"
-        try:
-            with self._trouble():
-                self._writer = audio.Writer(self._path, sound.rate, sound.channels, subtype=subtype)
-        except InputError:
-            self._folder.cleanup()
-            raise
+        format = "RF64" if size > _LARGEST_WAV and target.suffix.lower() == ".wav" else None
+        with self._trouble():
+            self._writer = audio.Writer(temporary, sound.rate, sound.channels, subtype=subtype, format=format)
         self._open = True
 
     def write(self, x: Tensor) -> None:
@@ -275,15 +265,10 @@ class _Output:
             if written != self._samples:
                 raise OSError(f"of {self._samples} samples {written} arrived")
 
-    def move(self) -> None:
-        """Give the file its name."""
-        self._path.replace(self._target)
-
-    def discard(self) -> None:
-        """Remove whatever has not been moved."""
+    def close(self) -> None:
+        """Stop writing, whatever is missing."""
         if self._open:
             self._writer.__exit__(InterruptedError, None, None)
-        self._folder.cleanup()
 
     @contextmanager
     def _trouble(self) -> Iterator[None]:
@@ -293,6 +278,6 @@ class _Output:
         except InputError as error:
             raise InputError(str(error).replace(str(self._path), str(self._target))) from None
         except (OSError, RuntimeError) as error:  # soundfile's errors are RuntimeErrors
-            full = shutil.disk_usage(self._folder.name).free < 2**20
+            full = shutil.disk_usage(self._target.parent).free < 2**20
             reason = "the disk is full" if full else str(error).rstrip(".")
             raise InputError(f"{self._target}: cannot be written: {reason}") from None

@@ -6,7 +6,7 @@ they are complete, so whatever exists is done, and a second run goes on where th
 
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -19,14 +19,12 @@ from typing import Any
 
 import torch
 
-from drnmf.data.folders import find_audio
 from drnmf.errors import InputError
+from drnmf.files import SUFFIXES, find_audio
 from drnmf.models.base import Separator
 from drnmf.models.folders import load_model
-from drnmf.signal import audio
+from drnmf.progress import Progress, silent
 from drnmf.use.files import PIPE, enhance_file
-
-Report = Callable[[str, int, int], None]  # takes what is being done, how much of it is done, and the total
 
 
 @dataclass(frozen=True)
@@ -77,8 +75,8 @@ def suffix_of(format: str | None) -> str | None:
     if format is None:
         return None
     suffix = f".{format.lower().lstrip('.')}"
-    if suffix not in audio.SUFFIXES:
-        raise InputError(f"unknown format {format!r}; choose from {', '.join(sorted(s[1:] for s in audio.SUFFIXES))}")
+    if suffix not in SUFFIXES:
+        raise InputError(f"unknown format {format!r}; choose from {', '.join(sorted(s[1:] for s in SUFFIXES))}")
     return suffix
 
 
@@ -108,7 +106,7 @@ def enhance_tree(
     strength: float = 1.0,
     overwrite: bool = False,
     jobs: int = 1,
-    report: Report | None = None,
+    progress: Progress = silent,
 ) -> Result:
     """Enhance every file that has not been done before, in `jobs` processes; what fails does not stop the others."""
     if jobs < 1:
@@ -117,11 +115,12 @@ def enhance_tree(
     left = [task for task in tasks if task not in set(skipped)]
     model = model if isinstance(model, Separator) else load_model(model)
     settings = {"model": model, "strength": strength, "overwrite": overwrite}
-    report = report or (lambda what, done, total: None)
     results: dict[Task, str | None] = {}
-    for task, failure in _one_by_one(left, settings, report) if jobs == 1 else _parallel(left, settings, jobs, report):
+    for task, failure in (
+        _one_by_one(left, settings, progress) if jobs == 1 else _parallel(left, settings, jobs, progress)
+    ):
         results[task] = failure
-        report("files", len(results), len(left))
+        progress("files", len(results), len(left))
     done = tuple(task for task in left if task in results and results[task] is None)
     failures = tuple(failure for task in left if (failure := results.get(task)) is not None)
     return Result(done, tuple(skipped), failures)
@@ -142,18 +141,15 @@ def summary(result: Result) -> str:
     return "\n".join([*lines, ", ".join(counts)])
 
 
-def _one_by_one(tasks: Sequence[Task], settings: dict[str, Any], report: Report) -> Iterator[tuple[Task, str | None]]:
+def _one_by_one(
+    tasks: Sequence[Task], settings: dict[str, Any], progress: Progress
+) -> Iterator[tuple[Task, str | None]]:
     for task in tasks:
-        yield task, _attempt(task, settings, lambda name, done, total: report(f"file, {name}", done, total))
+        yield task, _attempt(task, settings, progress)
 
 
-def _attempt(task: Task, settings: dict[str, Any], report: Report) -> str | None:
+def _attempt(task: Task, settings: dict[str, Any], progress: Progress) -> str | None:
     """Do one task; what went wrong, if anything."""
-
-    def progress(seconds: float, total: float) -> None:
-        whole = max(1, round(total))
-        report(task.source.name, min(int(seconds), whole - 1), whole)  # never full: the next file goes on in this bar
-
     try:
         for path in _written(task):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -166,7 +162,7 @@ def _attempt(task: Task, settings: dict[str, Any], report: Report) -> str | None
 
 
 def _parallel(
-    tasks: Sequence[Task], settings: dict[str, Any], jobs: int, report: Report
+    tasks: Sequence[Task], settings: dict[str, Any], jobs: int, progress: Progress
 ) -> Iterator[tuple[Task, str | None]]:
     spawn = get_context("spawn")  # a fork of a process in which torch has started threads may hang
     stop, heard = spawn.Event(), spawn.SimpleQueue()
@@ -178,8 +174,9 @@ def _parallel(
             while waiting:
                 finished, _ = wait(waiting, timeout=0.1, return_when=FIRST_COMPLETED)
                 while not heard.empty():
-                    process, name, done, total = heard.get()
-                    report(f"file {numbers.setdefault(process, len(numbers) + 1)}, {name}", done, total)
+                    process, what, done, total = heard.get()
+                    kind, _, name = what.partition(",")
+                    progress(f"{kind} {numbers.setdefault(process, len(numbers) + 1)},{name}", done, total)
                 for future in finished:
                     yield waiting.pop(future), future.result()
         except BrokenProcessPool:
@@ -215,9 +212,9 @@ def _start_worker(settings: dict[str, Any], stop: Event, heard: "SimpleQueue[Any
 
 
 def _work(task: Task) -> str | None:
-    def report(name: str, done: int, total: int) -> None:
+    def progress(what: str, done: int, total: int) -> None:
         if _in_worker["stop"].is_set():
             raise _Stopped
-        _in_worker["heard"].put((os.getpid(), name, done, total))
+        _in_worker["heard"].put((os.getpid(), what, done, total))
 
-    return _attempt(task, _in_worker["settings"], report)
+    return _attempt(task, _in_worker["settings"], progress)
