@@ -82,7 +82,7 @@ def measure_file(name: str, path: str) -> Row:
 def measure_hops(name: str, seconds: str) -> Row:
     """Time per hop of 8 ms, one block after the other as from a sound card, and that of the processor alone."""
     from drnmf import Streamer
-    from drnmf.signal.spectra import HOP, SAMPLE_RATE
+    from drnmf.signal import HOP, SAMPLE_RATE
 
     streamer, blocks = Streamer(model(name)), noisy(float(seconds)).split(HOP)
     wall, processor = [], []

@@ -10,6 +10,7 @@ import ctypes
 import json
 import sys
 
+import numpy as np
 import torch
 
 from benchmarks.measure import Row, best_seconds, in_fresh_process
@@ -35,8 +36,8 @@ def measure(case: str, rounds: int) -> Row:
     def frames() -> None:
         run(ctypes.byref(struct), x_at, ctypes.c_int64(len(x_TF)), state_at, h_at)
 
-    packed = [tensor for tensor in network if isinstance(tensor, torch.Tensor)]
-    arrays = [torch.rand(n).numpy() for n in (model.weights().W_KFN.numel(), sum(t.numel() for t in packed))]
+    packed = sum(array.size for array in network if isinstance(array, np.ndarray))
+    arrays = [torch.rand(n).numpy() for n in (model.weights().W_KFN.numel(), packed)]
     seconds, floors = float("inf"), [float("inf")] * 2
     for _ in range(rounds):
         seconds = min(seconds, best_seconds(frames, repeats=2) / len(x_TF))

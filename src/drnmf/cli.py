@@ -69,13 +69,12 @@ def enhance(
     """Remove noise from sound files, whole folders of them, or a pipe. Files that exist are done, and skipped."""
     import signal
 
-    import torch
-
     from drnmf.use.files import PIPE, enhance_file
     from drnmf.use.folders import enhance_tree, plan, suffix_of, summary
     from drnmf.use.folders import shard as part
+    from drnmf.use.streaming import use_one_thread
 
-    torch.set_num_threads(1)  # the products are small: more threads mostly wait for each other
+    use_one_thread()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a scheduler's stop cleans up as Ctrl-C does
     piped = Path(PIPE) in inputs
     if output is None and not piped:

@@ -10,7 +10,8 @@ from torch import Tensor
 import drnmf
 from drnmf import InputError, Separator, Streamer
 from drnmf.signal import audio
-from drnmf.use.streaming import _delay, _Remover
+from drnmf.use.streaming import _delay
+from drnmf.use.streaming_torch import ModelStream
 from examples import MODELS, build, recording, seeded
 
 
@@ -173,8 +174,8 @@ def test_strength(rate):
 def test_input_and_removed_part_are_aligned():
     model, x = build("drnmf"), noisy()[None]
     streamer = Streamer(model, 44100)
-    pairs = [streamer.advance(block) for block in (x[:, :9999], x[:, 9999:], None)]
-    kept, removed = (torch.cat(part, 1) for part in zip(*pairs, strict=True))
+    pairs = [streamer.advance(block) for block in (x[:, :9999].numpy(), x[:, 9999:].numpy(), None)]
+    kept, removed = (torch.from_numpy(np.concatenate(part, 1)) for part in zip(*pairs, strict=True))
     assert torch.equal(kept, x)
     torch.testing.assert_close(kept - removed, streamed(Streamer(model, 44100), x, 5000), rtol=0, atol=1e-6)
 
@@ -222,8 +223,10 @@ def test_long_blocks_in_pieces_equal_the_sequence_to_minus_60_db(monkeypatch):
     monkeypatch.setattr("drnmf.engines.compiled.library", lambda: None)  # what is compiled takes no pieces
     model, x = build("drnmf"), noisy(60.0)
     counts = []
-    run = _Remover._warm_up
-    monkeypatch.setattr(_Remover, "_warm_up", lambda self, pieces: counts.append(pieces.shape[1]) or run(self, pieces))
+    run = ModelStream._warm_up
+    monkeypatch.setattr(
+        ModelStream, "_warm_up", lambda self, pieces: counts.append(pieces.shape[1]) or run(self, pieces)
+    )
     in_sequence = streamed(Streamer(model), x, len(x))
     assert counts == []
     in_pieces = streamed(Streamer(model, pieces=8), x, len(x))
@@ -236,7 +239,7 @@ def test_pieces_that_do_not_agree_run_again(monkeypatch):
     model, x = Average(257), noisy(120.0)  # remembers longer than pieces overlap
     expected = offline(model, x)
     torch.testing.assert_close(streamed(Streamer(model, pieces=8), x, len(x)), expected, rtol=0, atol=1e-6)
-    monkeypatch.setattr("drnmf.use.streaming._disagreeing", lambda ends, starts: [])
+    monkeypatch.setattr("drnmf.use.streaming_torch._disagreeing", lambda ends, starts: [])
     assert (streamed(Streamer(model, pieces=8), x, len(x)) - expected).norm() > 0.01 * expected.norm()
 
 

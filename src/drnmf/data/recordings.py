@@ -193,7 +193,7 @@ def _decode(path: Path) -> Tensor:
 
 def _check_sound(path: Path) -> None:
     size = _SECONDS * SAMPLE_RATE
-    _refuse_silence(path, max(float(block[0].abs().max()) for block in audio.read_blocks(path, size)))
+    _refuse_silence(path, max(float(abs(block[0]).max()) for block in audio.read_blocks(path, size)))
 
 
 def _refuse_silence(path: Path, peak: float) -> None:

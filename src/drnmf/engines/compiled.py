@@ -6,19 +6,16 @@ are part of it: between them, the threads of PyTorch would go on turning for a w
 
 import ctypes
 import itertools
-import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
-from importlib.util import find_spec
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-log = logging.getLogger("drnmf")
+from drnmf.engines.library import TYPES, agrees, function, load, type_name
 
-_TYPES = {torch.float32: "f32", torch.float64: "f64"}
 _PLAIN = (Tensor, torch.nn.Parameter)  # not the stand-ins that tracing makes: they have no memory
 _BLOCK = 1024  # rows, frames of all sequences, whose activations of all layers are in memory at once
 _REGISTER, _PANEL = 16, 208  # numbers: the widths of panels are multiples of the one, and at most the other
@@ -28,34 +25,14 @@ _WORK = 2**22  # multiplications below which another thread is not worth startin
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """The compiled `steps.c`, where there is one."""
-    found = find_spec("drnmf.engines._steps")
-    if found is None or found.origin is None:
-        return None
-    try:
-        compiled = ctypes.CDLL(found.origin)
-    except OSError:  # compiled for another machine
-        return None
-    return compiled if agrees(compiled, "scan", _Scan) else None
-
-
-def agrees(compiled: ctypes.CDLL, name: str, struct: type[ctypes.Structure]) -> bool:
-    """Whether the library has the same structure: not if the package changed and was not installed anew."""
-    same = hasattr(compiled, f"size_of_{name}") and compiled[f"size_of_{name}"]() == ctypes.sizeof(struct)
-    if not same:
-        log.warning("the compiled part of drnmf is another version and is not used; install the package again")
-    return same
+    """The compiled `steps.c`, where there is one and it fits."""
+    compiled = load()
+    return compiled if compiled is not None and agrees(compiled, "scan", _Scan) else None
 
 
 def usable(x: Tensor) -> bool:
     """Whether the compiled steps can take tensors like `x`."""
-    return x.device.type == "cpu" and x.dtype in _TYPES and type(x) in _PLAIN and library() is not None
-
-
-def function(name: str, dtype: torch.dtype) -> Callable[..., int]:
-    """A function of the library, for a type of numbers."""
-    found: Callable[..., int] = getattr(library(), f"{name}_{_TYPES[dtype]}")
-    return found
+    return x.device.type == "cpu" and type_name(x.dtype) in TYPES and type(x) in _PLAIN and library() is not None
 
 
 class _Scan(ctypes.Structure):

@@ -1,20 +1,22 @@
 """A whole network in C: frame by frame, and from sound to sound, as `streaming` needs it.
 
-Where `steps.c` is not compiled, PyTorch does the same, slower.
+Where `steps.c` is not compiled, PyTorch does the same, slower. A network is packed by PyTorch, and runs without it.
 """
+
+from __future__ import annotations
 
 import ctypes
 from functools import cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from drnmf.engines import compiled as steps
-from drnmf.signal.spectra import HOP, WINDOW, sqrt_hann
+from drnmf.engines import library
+from drnmf.signal import HOP, WINDOW
+from drnmf.signal.audio import Samples
 
-Samples = np.ndarray[Any, Any]
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _SAMPLES = 4096  # of a channel that go through a network at a time
 
@@ -33,13 +35,14 @@ class _Network(ctypes.Structure):
 class Network(NamedTuple):
     """A whole network as it acts on single frames: what C reads, packed once."""
 
-    W_KFN: Tensor | None  # W / alpha, in the Gram form
-    A_KNN: Tensor | None  # I - W^T W / alpha, in the Gram form
-    atoms_KNF: Tensor | None  # -W^T, in the factored form
-    rate_KN: Tensor  # 1 / alpha
-    threshold_KN: Tensor  # lambda / alpha
-    reconstruction_NF: Tensor
-    h0_N: Tensor | None  # where every frame starts, if not where the last one ended
+    W_KFN: Samples | None  # W / alpha, in the Gram form
+    A_KNN: Samples | None  # I - W^T W / alpha, in the Gram form
+    atoms_KNF: Samples | None  # -W^T, in the factored form
+    rate_KN: Samples  # 1 / alpha
+    threshold_KN: Samples  # lambda / alpha
+    reconstruction_NF: Samples
+    h0_N: Samples | None  # where every frame starts, if not where the last one ended
+    silent_N: Samples  # after a silent frame: where a stream starts
     n_features: int
     n_speech: int
     residual_first_layer: bool
@@ -51,25 +54,31 @@ class Network(NamedTuple):
         """As C takes it; valid as long as this exists."""
         K, N = self.threshold_KN.shape
         matrices = (self.W_KFN, self.A_KNN, self.atoms_KNF)
-        layers = (0 if A is None else A.stride(0) for A in matrices)
+        layers = (0 if A is None else A.strides[0] // A.itemsize for A in matrices)
         widths = 0 if self.W_KFN is None else self.W_KFN.shape[-1], self.reconstruction_NF.shape[-1]
         sizes = (K, self.n_features, N, self.n_speech, *widths, *layers, self.residual_first_layer)
         vectors = (self.rate_KN, self.threshold_KN, self.reconstruction_NF, self.h0_N)
-        tensors = (self.A_KNN, self.W_KFN, self.atoms_KNF, *vectors)
-        pointers = (None if tensor is None else tensor.data_ptr() for tensor in tensors)
+        arrays = (self.A_KNN, self.W_KFN, self.atoms_KNF, *vectors)
+        pointers = (None if array is None else array.ctypes.data for array in arrays)
         return _Network(*sizes, *pointers, self.level, self.power, self.floor)
 
     def takes(self, x_BTF: Tensor) -> bool:
         """Whether `activations` is for such frames: frames that do not depend on each other PyTorch does as fast."""
-        same = steps.usable(x_BTF) and x_BTF.dtype == self.rate_KN.dtype and self.h0_N is None
+        from drnmf.engines import compiled as steps
+
+        same = steps.usable(x_BTF) and library.type_name(x_BTF.dtype) == str(self.rate_KN.dtype) and self.h0_N is None
         return same and (self.A_KNN is not None or len(x_BTF) < steps.ROWS)
 
     def activations(self, x_BTF: Tensor, h0_BN: Tensor) -> Tensor:
         """Activations h (B, T, N) of the last layer for x = magnitude^power."""
         if self.W_KFN is not None and self.A_KNN is not None:
-            layers = steps.Layers(self.W_KFN, self.A_KNN, self.threshold_KN)
+            import torch
+
+            from drnmf.engines import compiled as steps
+
+            layers = steps.Layers(*map(torch.from_numpy, (self.W_KFN, self.A_KNN, self.threshold_KN)))
             return steps.activations(x_BTF, h0_BN, layers)
-        (B, T, _), run, struct = x_BTF.shape, steps.function("activations", x_BTF.dtype), self.struct()
+        (B, T, _), run, struct = x_BTF.shape, library.function("activations", x_BTF.dtype), self.struct()
         x_BTF, state_BN, h_BTN = x_BTF.contiguous(), h0_BN.clone(), x_BTF.new_empty(B, T, h0_BN.shape[1])
         for x, state, h in zip(x_BTF, state_BN, h_BTN, strict=True):
             x_at, state_at, h_at = (ctypes.c_void_p(tensor.data_ptr()) for tensor in (x, state, h))
@@ -80,13 +89,15 @@ class Network(NamedTuple):
 
 @cache
 def _agrees() -> bool:
-    compiled = steps.library()
+    compiled = library.load()
     structs = {"network": _Network, "stream": _Stream}
-    return compiled is not None and all(steps.agrees(compiled, name, struct) for name, struct in structs.items())
+    return compiled is not None and all(library.agrees(compiled, name, struct) for name, struct in structs.items())
 
 
 def usable(x: Tensor) -> bool:
     """Whether compiled networks can take tensors like `x`."""
+    from drnmf.engines import compiled as steps
+
     return steps.usable(x) and _agrees()
 
 
@@ -100,10 +111,18 @@ def pack(
     level: float,
     power: float,
     floor: float,
-    h0_N: Tensor | None = None,
+    h0_N: Tensor,
+    warm_start: bool = True,
     residual_first_layer: bool = True,
 ) -> Network:
-    """Pack a network, in the form that reads less: of A only the rows of active atoms are read."""
+    """Pack a network, in the form that reads less: of A only the rows of active atoms are read.
+
+    `h0_N` is where the first frame starts, and without `warm_start` every other.
+    """
+    import torch
+
+    from drnmf.engines import compiled as steps
+
     K, F, N = W_KFN.shape
     alpha_KN = alpha_KN.expand(K, N)
     rate_KN, threshold_KN = 1 / alpha_KN, (sparsity_KN / alpha_KN).contiguous()
@@ -112,12 +131,15 @@ def pack(
         identity, scaled_KFN = torch.eye(N, dtype=W_KFN.dtype), W_KFN / alpha_KN[:, None]
         A_KNN = identity - W_KFN.mT @ scaled_KFN
         A_KNN[0] = A_KNN[0] if residual_first_layer else identity
-        W, A = steps.panels(scaled_KFN), steps.panels(A_KNN)
+        W, A = steps.panels(scaled_KFN).numpy(), steps.panels(A_KNN).numpy()
     else:
-        atoms = steps.panels(-W_KFN.mT, F)  # one panel: rows are multiplied by a vector as well
+        atoms = steps.panels(-W_KFN.mT, F).numpy()  # one panel: rows are multiplied by a vector as well
     reconstruction = steps.panels(reconstruction_FN.mT, F)
-    tensors = W, A, atoms, rate_KN, threshold_KN, reconstruction, h0_N
-    return Network(*tensors, F, n_speech, residual_first_layer, level, power, floor)
+    rate, threshold, out, h0 = (t.numpy() for t in (rate_KN, threshold_KN, reconstruction, h0_N))
+    arrays = W, A, atoms, rate, threshold, out, None if warm_start else h0, h0
+    network = Network(*arrays, F, n_speech, residual_first_layer, level, power, floor)
+    h_BTN = network.activations(W_KFN.new_zeros(1, 1, F), h0_N[None])
+    return network._replace(silent_N=h_BTN[0, 0].numpy())
 
 
 class _Stream(ctypes.Structure):
@@ -146,9 +168,9 @@ class Stream:
         self, network: Network, *, channels: int, strength: float, top: slice | None = None, silence: float = 0.0
     ) -> None:
         angles = 2 * np.pi * np.arange(WINDOW) / WINDOW
-        dtype, rows = network.threshold_KN.numpy().dtype, channels + (top is not None)
+        dtype, rows = network.threshold_KN.dtype, channels + (top is not None)
         turns = np.stack([np.cos(angles), np.sin(angles)]).astype(dtype)
-        window = sqrt_hann(network.threshold_KN.dtype, network.threshold_KN.device).numpy()
+        window = np.sqrt(0.5 - 0.5 * np.cos(angles)).astype(dtype)  # `signal.spectra.sqrt_hann`
         self._waiting, self._tail = np.zeros((channels, WINDOW), dtype), np.zeros((rows, WINDOW), dtype)
         self._h = np.zeros(network.threshold_KN.shape[1], dtype)
         # sound goes through memory of our own, whose address is known: asking numpy for one takes its time
@@ -160,12 +182,14 @@ class Stream:
             ctypes.addressof(struct), *sizes, strength, silence, 0.0, 0.0, *(a.ctypes.data for a in arrays)
         )
         self._address = ctypes.c_void_p(ctypes.addressof(self._stream))
+        self._silent = network.silent_N
         self._memory = network, struct, window, turns  # what the addresses above stand for must not go away
-        self._feed = steps.function("feed", network.threshold_KN.dtype)
+        self._feed = library.function("feed", dtype)
+        self.start()
 
-    def start(self, h_N: Tensor) -> None:
-        """Start with a state, after a window of zeros whose frame is done."""
-        self._waiting[:], self._tail[:], self._h[:] = 0, 0, h_N.numpy()
+    def start(self) -> None:
+        """Start anew, after a window of zeros whose frame is done."""
+        self._waiting[:], self._tail[:], self._h[:] = 0, 0, self._silent
         self._stream.waits, self._stream.loudness, self._stream.peak = WINDOW - HOP, 0.0, 0.0
 
     def feed(self, x: Samples) -> Samples:

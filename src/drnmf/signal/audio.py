@@ -1,8 +1,9 @@
 """Reading and writing sound files: the only module that opens them (soundfile), and the only one that resamples (soxr).
 
-Sound in memory is float32 (channels, samples), full scale = 1. Whatever soundfile reads is welcome: WAV, FLAC, Ogg
-Vorbis and Opus, MP3, AIFF and more. Nothing happens in silence: resampling and clipping are said on the logger "drnmf",
-and everything wrong with a file is an InputError of one line that names it.
+Sound in memory is float32 (channels, samples), full scale = 1: blocks are numpy arrays, `read` gives a whole file as a
+tensor, and what takes sound takes both. All formats of soundfile can be read: WAV, FLAC, Ogg Vorbis and Opus, MP3, AIFF
+and more. Resampling and clipping are logged on "drnmf"; whatever is wrong with a file is an InputError of one line that
+names it.
 """
 
 import logging
@@ -12,15 +13,20 @@ from dataclasses import dataclass
 from math import gcd
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import soundfile
 import soxr
-import torch
-from torch import Tensor
 
-from drnmf.errors import InputError
+from drnmf.errors import InputError, needing_pytorch
 from drnmf.files import staged
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Samples = np.ndarray[Any, Any]
+Array = TypeVar("Array", "Tensor", Samples)  # the result is of the kind that was given
 
 log = logging.getLogger("drnmf")
 
@@ -58,7 +64,7 @@ def read(
     start: int = 0,
     count: int | None = None,
     announce: bool = True,
-) -> tuple[Tensor, int]:
+) -> "tuple[Tensor, int]":
     """Read samples [start, start + count) of a file, all of it by default, without decoding what lies elsewhere.
 
     Args:
@@ -72,6 +78,8 @@ def read(
     Returns:
         The waveform (channels, samples) and its rate.
     """
+    with needing_pytorch("audio.read"):
+        import torch
     with _open(path) as file:
         source, target = file.samplerate, sample_rate or file.samplerate
         total = resampled_length(file.frames, source, target)
@@ -79,7 +87,7 @@ def read(
         if not 0 <= start < stop <= total:
             raise InputError(f"{path}: samples {start} to {stop} were asked for, but it has {total} at {target} Hz")
         if source == target:
-            return _decode(file, path, start, stop, channel), target
+            return torch.from_numpy(_decode(file, path, start, stop, channel)), target
         if announce:
             log.info("%s: resampling from %d to %d Hz", path, source, target)
         # Both rates tick together every target / gcd samples: starting there makes a segment the same samples as in
@@ -88,10 +96,10 @@ def read(
         first = max(0, start - _FILTER) // tick * tick
         last = min(file.frames, -(-(stop + _FILTER) * source // target))
         x = resample(_decode(file, path, first * source // target, last, channel), source, target)
-        return x[:, start - first : stop - first].contiguous(), target
+        return torch.from_numpy(np.ascontiguousarray(x[:, start - first : stop - first])), target
 
 
-def read_blocks(path: Path | str, size: int, *, sample_rate: int | None = None) -> Iterator[Tensor]:
+def read_blocks(path: Path | str, size: int, *, sample_rate: int | None = None) -> Iterator[Samples]:
     """Read a file of any length in bounded memory: blocks (channels, n), each of `size` samples before resampling."""
     with _open(path) as file:
         resampler = None
@@ -107,11 +115,11 @@ def read_blocks(path: Path | str, size: int, *, sample_rate: int | None = None) 
                 yield block
 
 
-def resample(x: Tensor, source: int, target: int) -> Tensor:
+def resample(x: Array, source: int, target: int) -> Array:
     """Resample (channels, samples) from one rate to another."""
     if source == target:
         return x
-    return torch.from_numpy(np.ascontiguousarray(soxr.resample(x.T.numpy(), source, target).T))
+    return like(x, np.ascontiguousarray(soxr.resample(as_array(x).T, source, target).T))
 
 
 def resampled_length(samples: int, source: int, target: int) -> int:
@@ -126,10 +134,10 @@ class Resampler:
         self._stream = soxr.ResampleStream(source, target, channels, dtype="float32")
         self._channels = channels
 
-    def feed(self, x: Tensor, *, last: bool = False) -> Tensor:
+    def feed(self, x: Samples, *, last: bool = False) -> Samples:
         """The next samples (channels, any number) in, those that are ready out; `last` flushes the rest."""
-        y = self._stream.resample_chunk(np.ascontiguousarray(x.T.numpy()), last=last)
-        return torch.from_numpy(np.ascontiguousarray(y.reshape(-1, self._channels).T))
+        y = self._stream.resample_chunk(np.ascontiguousarray(x.T), last=last)
+        return np.ascontiguousarray(y.reshape(-1, self._channels).T)
 
 
 class Writer:
@@ -163,15 +171,15 @@ class Writer:
                 raise InputError(f"{path}: cannot be written as {subtype} at {rate} Hz: {_reason(error)}") from error
             self._staging = staging.pop_all()
 
-    def write(self, x: Tensor) -> None:
+    def write(self, x: "Tensor | Samples") -> None:
         """Append a block (channels, samples)."""
-        if not torch.isfinite(x).all():
+        x = as_array(x)
+        if not np.isfinite(x).all():
             raise InputError(f"{self.path}: not written, the sound contains NaN or infinite samples")
-        if x.numel():
-            self.peak = max(self.peak, float(x.abs().max()))
+        self.peak = max(self.peak, float(np.abs(x).max(initial=0)))
         if self._clips:
-            self.clipped += int((x.abs() > 1).sum())
-        samples = x.detach().cpu().T.to(torch.float32).numpy()
+            self.clipped += int((np.abs(x) > 1).sum())
+        samples = x.T.astype(np.float32, copy=False)
         for i in range(0, len(samples), _BLOCK):
             self._file.write(samples[i : i + _BLOCK])
 
@@ -185,11 +193,25 @@ class Writer:
             log.warning("%s: %d samples beyond full scale were clipped (peak %.3f)", self.path, self.clipped, self.peak)
 
 
-def write(path: Path | str, x: Tensor, rate: int, *, subtype: str | None = None) -> None:
+def write(path: Path | str, x: "Tensor | Samples", rate: int, *, subtype: str | None = None) -> None:
     """Write (channels, samples) or (samples,) as the format of the file's suffix, `subtype` one of its encodings."""
     x = x[None] if x.ndim == 1 else x
     with Writer(path, rate, x.shape[0], subtype=subtype) as writer:
         writer.write(x)
+
+
+def as_array(x: "Tensor | Samples") -> Samples:
+    """Samples as an array; an array is returned as it is."""
+    return x if isinstance(x, np.ndarray) else x.detach().cpu().numpy()
+
+
+def like(x: Array, y: Samples) -> Array:
+    """The samples y as a tensor where x is one, on its device."""
+    if isinstance(x, np.ndarray):
+        return y
+    import torch
+
+    return torch.from_numpy(y).to(x.device)
 
 
 def default_subtype(path: Path | str, like: str | None = None) -> str:
@@ -224,7 +246,7 @@ def _open(path: Path | str) -> soundfile.SoundFile:
     return file
 
 
-def _decode(file: soundfile.SoundFile, path: Path | str, start: int, stop: int, channel: int | None) -> Tensor:
+def _decode(file: soundfile.SoundFile, path: Path | str, start: int, stop: int, channel: int | None) -> Samples:
     """Samples [start, stop) of an open file at its own rate, checked."""
     if channel is not None and channel >= file.channels:
         raise InputError(f"{path}: has no channel {channel}, only {file.channels}")
@@ -242,10 +264,9 @@ def _decode(file: soundfile.SoundFile, path: Path | str, start: int, stop: int, 
         raise InputError(f"{path}: is cut short, {start + len(samples)} of {file.frames} samples could be read")
     if channel is not None:
         samples = samples[:, channel : channel + 1]
-    x = torch.from_numpy(np.ascontiguousarray(samples.T))
-    if not torch.isfinite(x).all():
+    if not np.isfinite(samples).all():
         raise InputError(f"{path}: contains NaN or infinite samples")
-    return x
+    return np.ascontiguousarray(samples.T)
 
 
 def _reason(error: Exception) -> str:

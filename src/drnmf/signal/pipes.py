@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from drnmf.errors import InputError
+from drnmf.signal.audio import Samples
 
 # the format tag in a WAV header, and the bytes of a sample
 ENCODINGS = {
@@ -46,7 +45,7 @@ class PipeReader:
         self._frame = self.channels * ENCODINGS[self.subtype][1]
         self.samples = None if self._bytes_left is None else self._bytes_left // self._frame
 
-    def blocks(self) -> Iterator[Tensor]:
+    def blocks(self) -> Iterator[Samples]:
         """Blocks (channels, n) as they arrive."""
         rest = b""
         empty = True
@@ -113,7 +112,7 @@ class PipeWriter:
         if not raw:
             self._write(_header(rate, channels, subtype, samples))
 
-    def write(self, x: Tensor) -> None:
+    def write(self, x: Samples) -> None:
         """Append a block (channels, samples)."""
         self._write(_encode(x, self._subtype))
 
@@ -152,7 +151,7 @@ def _header(rate: int, channels: int, subtype: str, samples: int | None) -> byte
     )
 
 
-def _decode(data: bytes, subtype: str, channels: int) -> Tensor:
+def _decode(data: bytes, subtype: str, channels: int) -> Samples:
     if subtype == "PCM_U8":
         samples = (np.frombuffer(data, np.uint8).astype(np.float32) - 128) / 128
     elif subtype == "PCM_24":
@@ -164,11 +163,11 @@ def _decode(data: bytes, subtype: str, channels: int) -> Tensor:
         samples = np.frombuffer(data, f"<i{bits // 8}").astype(np.float32) / 2 ** (bits - 1)
     else:
         samples = np.frombuffer(data, "<f4" if subtype == "FLOAT" else "<f8").astype(np.float32)
-    return torch.from_numpy(np.ascontiguousarray(samples.reshape(-1, channels).T, np.float32))
+    return np.ascontiguousarray(samples.reshape(-1, channels).T, np.float32)
 
 
-def _encode(x: Tensor, subtype: str) -> bytes:
-    samples = x.T.contiguous().numpy()
+def _encode(x: Samples, subtype: str) -> bytes:
+    samples = np.ascontiguousarray(x.T)
     if subtype in ("FLOAT", "DOUBLE"):
         return samples.astype("<f4" if subtype == "FLOAT" else "<f8").tobytes()
     size = ENCODINGS[subtype][1]

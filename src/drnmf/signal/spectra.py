@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from drnmf.errors import InputError
+from drnmf.signal import BINS as BINS
+from drnmf.signal import HOP as HOP
+from drnmf.signal import SAMPLE_RATE as SAMPLE_RATE
+from drnmf.signal import WINDOW as WINDOW
 
-SAMPLE_RATE = 16000
-WINDOW = 512
-HOP = 128
-BINS = WINDOW // 2 + 1
 _OVERLAP = WINDOW // HOP
 _windows: dict[tuple[torch.dtype, torch.device], Tensor] = {}
 

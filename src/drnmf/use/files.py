@@ -13,19 +13,20 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from drnmf.errors import InputError
 from drnmf.files import staged
-from drnmf.models.base import Separator
 from drnmf.progress import Progress, silent
-from drnmf.signal import audio
+from drnmf.signal import SAMPLE_RATE, audio
+from drnmf.signal.audio import Array, Samples
 from drnmf.signal.pipes import ENCODINGS, PipeReader, PipeWriter
-from drnmf.signal.spectra import SAMPLE_RATE
-from drnmf.use.streaming import Array, Streamer, as_samples
+from drnmf.use.streaming import Streamer, checked
+
+if TYPE_CHECKING:
+    from drnmf.models.base import Separator
 
 log = logging.getLogger("drnmf")
 
@@ -43,7 +44,7 @@ _LARGEST_WAV = 2**32 - 2**20  # bytes; what is longer is written as RF64, WAV's 
 def enhance(
     samples: Array,
     sample_rate: int,
-    model: Separator | str | Path = "default",
+    model: "Separator | str | Path" = "default",
     *,
     strength: float = 1.0,
     axis: int | None = None,
@@ -58,9 +59,9 @@ def enhance(
         axis: where the samples lie in a 2-dimensional array. It can be left out where the shape leaves no doubt, one
             axis being 1024 or longer and the other 32 or shorter; else it must be given.
     """
-    x = as_samples(samples)
-    axis = _samples_axis(tuple(x.shape), axis)
-    x = x.movedim(axis, -1) if x.ndim == 2 else x[None]
+    x = np.array(checked(samples), order="C")  # memory of our own: the result takes the place of the input
+    axis = _samples_axis(x.shape, axis)
+    x = np.moveaxis(x, axis, -1) if x.ndim == 2 else x[None]
     C, N = x.shape
     if N == 0:
         raise InputError("there are no samples to enhance")
@@ -70,9 +71,7 @@ def enhance(
         kept, removed = streamer.advance(block)
         x[:, done : done + kept.shape[1]] = kept - removed  # in place: the streamer needs these samples no more
         done += kept.shape[1]
-    y = x.movedim(-1, axis).contiguous() if samples.ndim == 2 else x[0]
-    result: Array = y.numpy() if isinstance(samples, np.ndarray) else y.to(samples.device)
-    return result
+    return audio.like(samples, np.ascontiguousarray(np.moveaxis(x, -1, axis)) if samples.ndim == 2 else x[0])
 
 
 def _samples_axis(shape: tuple[int, ...], axis: int | None) -> int:
@@ -98,7 +97,7 @@ def _block_size(channels: int, rate: int) -> int:
 def enhance_file(
     source: Path | str,
     target: Path | str,
-    model: Separator | str | Path = "default",
+    model: "Separator | str | Path" = "default",
     *,
     strength: float = 1.0,
     noise: Path | str | None = None,
@@ -147,7 +146,7 @@ class _Sound:
     channels: int
     subtype: str
     samples: int | None
-    blocks: Iterable[Tensor]
+    blocks: Iterable[Samples]
 
 
 def _open(source: Path | str, raw: tuple[int, int] | None) -> _Sound:
@@ -195,19 +194,19 @@ def _subtype(target: Path | str, like: str, raw: bool = False) -> str:
     return audio.default_subtype(target, "PCM_24") if like in _FINER and subtype != like else subtype
 
 
-def _parts(kept: Tensor, removed: Tensor, subtype: str) -> tuple[Tensor, Tensor, int]:
+def _parts(kept: Samples, removed: Samples, subtype: str) -> tuple[Samples, Samples, int]:
     """Speech and noise as the encoding can hold them, and how many samples had to be clipped."""
     speech = kept - removed
     if subtype not in _BITS:
-        limit = torch.inf if subtype in (*_FINER[1:], *_LOSSY) else 1.0
-        clipped = speech.clamp(-limit, limit)
+        limit = np.inf if subtype in (*_FINER[1:], *_LOSSY) else 1.0
+        clipped = speech.clip(-limit, limit)
         return clipped, kept - clipped, int((clipped != speech).sum())
     scale = 2.0 ** (_BITS[subtype] - 1)
-    x, y = ((part * scale).round() for part in (kept, speech))
-    whole = x.clamp(-scale, scale - 1)
+    x, y = (np.round(part * scale) for part in (kept, speech))
+    whole = x.clip(-scale, scale - 1)
     # Both the speech and the rest must fit. The rest does not when input and speech are loud and of opposite sign.
-    low, high = (whole - (scale - 1)).clamp_min(-scale), (whole + scale).clamp_max(scale - 1)
-    clipped = torch.minimum(torch.maximum(y, low), high)
+    low, high = np.maximum(whole - (scale - 1), -scale), np.minimum(whole + scale, scale - 1)
+    clipped = np.minimum(np.maximum(y, low), high)
     return clipped / scale, (whole - clipped) / scale, int(((whole != x) | (clipped != y)).sum())
 
 
@@ -247,7 +246,7 @@ class _Output:
             self._writer = audio.Writer(temporary, sound.rate, sound.channels, subtype=subtype, format=format)
         self._open = True
 
-    def write(self, x: Tensor) -> None:
+    def write(self, x: Samples) -> None:
         """Append a block (channels, samples)."""
         self._samples += x.shape[1]
         with self._trouble():

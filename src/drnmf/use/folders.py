@@ -15,16 +15,17 @@ from multiprocessing import get_context
 from multiprocessing.queues import SimpleQueue
 from multiprocessing.synchronize import Event
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from drnmf.errors import InputError
 from drnmf.files import SUFFIXES, find_audio
-from drnmf.models.base import Separator
 from drnmf.models.folders import load_model
 from drnmf.progress import Progress, silent
 from drnmf.use.files import PIPE, enhance_file
+from drnmf.use.streaming import use_one_thread
+
+if TYPE_CHECKING:
+    from drnmf.models.base import Separator
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ def shard(tasks: Sequence[Task], part: str) -> list[Task]:
 
 def enhance_tree(
     tasks: Sequence[Task],
-    model: Separator | str | Path = "default",
+    model: "Separator | str | Path" = "default",
     *,
     strength: float = 1.0,
     overwrite: bool = False,
@@ -113,7 +114,7 @@ def enhance_tree(
         raise InputError(f"jobs must be at least 1, got {jobs}")
     skipped = [] if overwrite else [task for task in tasks if all(path.exists() for path in _written(task))]
     left = [task for task in tasks if task not in set(skipped)]
-    model = model if isinstance(model, Separator) else load_model(model)
+    model = load_model(model) if isinstance(model, str | Path) else model
     settings = {"model": model, "strength": strength, "overwrite": overwrite}
     results: dict[Task, str | None] = {}
     for task, failure in (
@@ -207,7 +208,7 @@ _in_worker: dict[str, Any] = {}  # what a worker process is given once: it canno
 
 
 def _start_worker(settings: dict[str, Any], stop: Event, heard: "SimpleQueue[Any]") -> None:
-    torch.set_num_threads(1)
+    use_one_thread()
     _in_worker.update(settings=settings, stop=stop, heard=heard)
 
 

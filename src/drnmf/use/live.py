@@ -9,17 +9,18 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
 from drnmf.errors import InputError
-from drnmf.models.base import Separator
-from drnmf.use.streaming import Streamer
+from drnmf.use.streaming import Streamer, use_one_thread
+
+if TYPE_CHECKING:
+    from drnmf.models.base import Separator
 
 Block = np.ndarray[Any, np.dtype[np.float32]]
 """Samples (channels, n), full scale 1."""
@@ -64,7 +65,7 @@ def pump(
 
 
 def run(
-    model: Separator | str | Path,
+    model: "Separator | str | Path",
     *,
     input_device: str | None = None,
     output_device: str | None = None,
@@ -88,7 +89,7 @@ def run(
     """
     if not 1 <= block_ms <= 1000:
         raise InputError(f"a block must last 1 to 1000 ms, got {block_ms:g}")
-    torch.set_num_threads(1)  # a frame is too small to share: waiting for other threads only adds jitter
+    use_one_thread()
     sounddevice = _sounddevice()
     source, target = (_choose(sounddevice, *which) for which in ((input_device, "input"), (output_device, "output")))
     rate = sample_rate or round(source["default_samplerate"])

@@ -11,30 +11,29 @@ where s is the share that the mask removes near the top of its band: what lies a
 
 import copy
 import functools
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from drnmf.engines.streams import Samples, Stream
+from drnmf.engines.streams import Stream
 from drnmf.errors import InputError
-from drnmf.models.base import Separator, State
 from drnmf.models.folders import load_model
-from drnmf.signal.audio import Resampler
-from drnmf.signal.spectra import BINS, HOP, SAMPLE_RATE, WINDOW, overlap_add, sqrt_hann
+from drnmf.signal import BINS, HOP, SAMPLE_RATE, WINDOW
+from drnmf.signal.audio import Array, Resampler, Samples, as_array
 
-Array = TypeVar("Array", Tensor, Samples)
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from drnmf.models.base import Separator
+    from drnmf.use.streaming_torch import ModelStream
 
 RATES = (1000, 768000)  # lowest and highest sample rate in Hz
-OVERLAP = 1536  # frames (12 s) that a piece hears before it counts: some models take as long to forget their start
-AGREEMENT = 1e-3  # largest relative difference of two pieces' states where they meet
-_ROWS = 1024  # frames x pieces computed at a time: bounds the memory, however much is fed
-_PART = 2**15  # samples resampled at a time, for the same reason
+_PART = 2**15  # samples resampled at a time: bounds the memory, however much is fed
 _PEAK = 1000.0  # louder than any sound whose full scale is 1, softer than most whose full scale is 32768
 _TOP = (0.75, 0.9375)  # near the top of the band, 6 to 7.5 kHz at 16 kHz: above it resampling filters set in
-_FLOATS = (torch.float32, torch.float64, np.dtype(np.float32), np.dtype(np.float64))
+_FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 _SILENCE = 1e-5  # sum of magnitudes near the top below which there is nothing to weigh the mask by
 
 
@@ -52,7 +51,7 @@ class Streamer:
 
     def __init__(
         self,
-        model: Separator | str | Path = "default",
+        model: "Separator | str | Path" = "default",
         sample_rate: int = SAMPLE_RATE,
         *,
         channels: int = 1,
@@ -68,12 +67,10 @@ class Streamer:
             raise InputError(f"strength must lie between 0 and 1, got {strength}")
         self.sample_rate, self.channels, self.strength = int(sample_rate), channels, strength
         top = None if sample_rate == SAMPLE_RATE else min(self.sample_rate, SAMPLE_RATE) / 2
-        model = frozen(model)
-        kind = _Remover if model.network is None else _CompiledRemover
-        remover = kind(model, channels, strength, top, pieces)
+        remover = _Remover(_stream(_frozen(model), channels, strength, top, pieces))
         self._remover = remover if top is None else _TwoBands(remover, channels, self.sample_rate)
         self._input = _Queue(channels)
-        self._as_array = self._flat = False
+        self._as_array, self._flat = True, False
 
     @property
     def latency(self) -> int:
@@ -88,7 +85,7 @@ class Streamer:
 
     def feed(self, x: Array) -> Array:
         """Take the next samples and return those that are done, in the kind and shape of the input."""
-        samples = _as_array(x)
+        samples = checked(x)
         self._as_array, self._flat = samples is x, samples.ndim == 1
         if self._flat and self.channels == 1:
             samples = samples[None]
@@ -97,20 +94,15 @@ class Streamer:
                 f"this stream takes blocks of ({self.channels}, samples), got {tuple(x.shape)}; "
                 "transpose (samples, channels), or make the Streamer with channels= their number"
             )
-        enhanced: Array = self._like_input(*self._advance(samples))
+        enhanced: Array = self._like_input(*self.advance(samples))
         return enhanced
 
     def flush(self) -> Any:
         """The samples that still waited for later ones. The next `feed` starts a new stream."""
-        return self._like_input(*self._advance(None))
+        return self._like_input(*self.advance(None))
 
-    def advance(self, x: Tensor | None) -> tuple[Tensor, Tensor]:
+    def advance(self, x: Samples | None) -> tuple[Samples, Samples]:
         """The next samples (channels, n), or None for the end; those that are done, and what to remove from them."""
-        kept, removed = self._advance(None if x is None else x.numpy())
-        return torch.from_numpy(kept), torch.from_numpy(removed)
-
-    def _advance(self, x: Samples | None) -> tuple[Samples, Samples]:
-        # numpy, not PyTorch: on the few samples of a hop its operations take a third of the time
         last = x is None
         x = self._input.take(0) if x is None else x
         if x.size and not (peak := float(np.abs(x).max())) <= _PEAK:  # not <=: so that NaN is caught
@@ -127,164 +119,49 @@ class Streamer:
     def _like_input(self, kept: Samples, removed: Samples) -> Any:
         y = kept - removed
         y = y[0] if self._flat else y
-        return y if self._as_array else torch.from_numpy(y)
+        if self._as_array:
+            return y
+        import torch
+
+        return torch.from_numpy(y)
+
+
+def _stream(
+    model: "Separator", channels: int, strength: float, top: float | None, pieces: int
+) -> "Stream | ModelStream":
+    """What makes the mask and applies it: compiled where the model has such a form, else PyTorch's."""
+    settings: dict[str, Any] = {"channels": channels, "strength": strength, "top": _top_bins(top), "silence": _SILENCE}
+    if model.network is not None:
+        return Stream(model.network, **settings)  # as fast in sequence as in pieces
+    from drnmf.use.streaming_torch import ModelStream
+
+    return ModelStream(model, **settings, pieces=pieces)
 
 
 class _Remover:
-    """What to remove from 16 kHz sound (channels, samples), less than one window late.
+    """What to remove from 16 kHz sound (channels, samples), less than one window late: a stream's output in step."""
 
-    With `top`, the highest frequency in Hz of the sound, a further row tells the share that is removed just below it.
-    The arithmetic is that of `stft` and `istft` on the whole signal.
-    """
-
-    def __init__(self, model: Separator, channels: int, strength: float, top: float | None, pieces: int) -> None:
-        weight = next((t for t in [*model.parameters(), *model.buffers()] if t.is_floating_point()), torch.empty(0))
-        self._model, self._channels, self._strength, self._most_pieces = model, channels, strength, pieces
-        self._window = sqrt_hann(weight.dtype, weight.device)
-        self._top = _top_bins(top)
+    def __init__(self, stream: "Stream | ModelStream") -> None:
+        self._stream = stream
         self.start()
 
-    @torch.inference_mode()
     def start(self) -> None:
-        """Forget all sound. The first frame, nothing but zeros that `stft` puts before the signal, is done here."""
-        zeros = self._window.new_zeros
-        self._state = self._model.separate(zeros(1, 1, BINS))[1]
-        self._waiting = zeros(self._channels, WINDOW - HOP)  # samples of which later frames will be made
-        self._tail = zeros(self._channels + (self._top is not None), WINDOW - HOP)  # output that they will add to
+        """Forget all sound."""
+        self._stream.start()
         self._before = WINDOW - HOP  # output samples that lie before the signal
         self._due = 0  # samples that went in and have not come out
-        self._pieces = self._most_pieces
 
     def feed(self, x: Samples, *, last: bool = False) -> Samples:
         """The next samples in, those that are done out; `last` gives all that are due."""
         self._due += x.shape[1]
         x = np.pad(x, ((0, 0), (0, WINDOW))) if last else x
-        out = self._complete(x)
+        out = self._stream.feed(x)
         if self._before:
             before, self._before = self._before, max(0, self._before - out.shape[1])
             out = out[:, before:]
         out = out if out.shape[1] <= self._due else out[:, : self._due]
         self._due -= out.shape[1]
         return out
-
-    @torch.inference_mode()
-    def _complete(self, x: Samples) -> Samples:
-        """Output (C or C + 1, samples) of the hops that the samples x complete."""
-        x = x if x.flags.writeable else x.copy()  # else PyTorch warns
-        samples = torch.cat([self._waiting, torch.from_numpy(x).to(self._window)], 1)
-        T = (samples.shape[1] - WINDOW + HOP) // HOP
-        if T == 0:
-            self._waiting = samples
-            return self._tail[:, :0].cpu().numpy()
-        out = self._run(samples.unfold(1, WINDOW, HOP))
-        self._waiting, self._tail = samples[:, T * HOP :].clone(), out[:, T * HOP :].clone()
-        return out[:, : T * HOP].cpu().numpy()
-
-    def _run(self, frames: Tensor) -> Tensor:
-        """Output of frames (C, T, 512), to whose last WINDOW - HOP samples later frames will add."""
-        T, done = frames.shape[1], 0
-        out = torch.nn.functional.pad(self._tail, (0, T * HOP))
-        P = min(self._pieces, T // (2 * OVERLAP))
-        if P > 1:
-            parts = self._in_pieces(frames[:, : T // P * P].view(len(frames), P, T // P, WINDOW))
-            for part in parts.unbind(1):
-                out[:, done * HOP :][:, : part.shape[1]] += part
-                done += T // P
-        if done < T:
-            parts, self._state = self._steps(frames[:, None, done:], self._state)
-            out[:, done * HOP :] += parts[:, 0]
-        return out
-
-    def _in_pieces(self, pieces: Tensor) -> Tensor:
-        """Output (C or C + 1, P, samples) of pieces (C, P, L, 512) that follow each other, as one batch.
-
-        Each starts after a warm-up. What did not start as the one before it ended runs again, from that end.
-        """
-        starts = self._warm_up(pieces)
-        out, ends = self._steps(pieces, starts)
-        rounds = 1
-        while again := _disagreeing(ends, starts):
-            rounds += 1
-            for start, end in zip(starts, ends, strict=True):
-                start[again] = end[[p - 1 for p in again]]
-            out[:, again], new_ends = self._steps(pieces, tuple(start[again] for start in starts), again)
-            for end, new in zip(ends, new_ends, strict=True):
-                end[again] = new
-        if rounds > 2:
-            self._pieces = 1  # this model remembers longer than a piece lasts: in sequence it is faster
-        self._state = tuple(end[-1:] for end in ends)
-        return out
-
-    def _warm_up(self, pieces: Tensor) -> State:
-        """States (P, ...) to start pieces (C, P, L, 512) from: the first goes on, the others hear what came before."""
-        _, P, L, _ = pieces.shape
-        state = None
-        for first in range(L - OVERLAP, L, _ROWS // P):
-            frames = pieces[:, :-1, first : first + _ROWS // P]
-            state = self._model.separate(_magnitude(torch.fft.rfft(frames * self._window)), state)[1]
-        assert state is not None
-        return tuple(torch.cat(pair) for pair in zip(self._state, state, strict=True))
-
-    def _steps(self, pieces: Tensor, state: State, which: list[int] | None = None) -> tuple[Tensor, State]:
-        """Output (C or C + 1, P, samples) of pieces (C, P, L, 512), or only of some, and the states at their ends."""
-        _, P, L, _ = pieces.shape
-        out = None
-        for first in range(0, L, _ROWS // P):
-            frames = pieces[:, :, first : first + _ROWS // P]
-            part, state = self._step(frames if which is None else frames[:, which], state)
-            if out is None and part.shape[2] == L * HOP + WINDOW - HOP:
-                return part, state
-            if out is None:
-                out = part.new_zeros(*part.shape[:2], L * HOP + WINDOW - HOP)
-            out[:, :, first * HOP :][:, :, : part.shape[2]] += part
-        assert out is not None
-        return out, state
-
-    def _step(self, frames: Tensor, state: State) -> tuple[Tensor, State]:
-        """What to remove for frames (C, P, n, 512), overlap-added to (C or C + 1, P, samples); and the next state."""
-        X = torch.fft.rfft(frames * self._window)
-        magnitude = _magnitude(X)  # (P, n, F)
-        mask, state = self._model.separate(magnitude, state)
-        remove = self._strength * (1 - mask)
-        removed = torch.fft.irfft(remove * X, n=WINDOW) * self._window
-        if self._top is not None:
-            weight = magnitude[..., self._top]
-            share = (remove[..., self._top] * weight).sum(-1) / weight.sum(-1).clamp_min(_SILENCE)
-            # both windows, as sound gets them: a share that does not change comes out as it is
-            removed = torch.cat([removed, (share[..., None] * self._window.square())[None]])
-        # a frame alone, as in a live stream, has nothing to overlap with: half of it is what `overlap_add` makes of it
-        return removed[..., 0, :] / 2 if removed.shape[-2] == 1 else overlap_add(removed), state
-
-
-class _CompiledRemover(_Remover):
-    """The same for a network that C has, which is as fast in sequence as in pieces."""
-
-    def __init__(self, model: Separator, channels: int, strength: float, top: float | None, pieces: int) -> None:
-        assert model.network is not None
-        self._stream = Stream(model.network, channels=channels, strength=strength, top=_top_bins(top), silence=_SILENCE)
-        super().__init__(model, channels, strength, top, pieces)
-
-    def start(self) -> None:
-        """Forget all sound."""
-        super().start()
-        self._stream.start(self._state[0][0])
-
-    def _complete(self, x: Samples) -> Samples:
-        return self._stream.feed(x)
-
-
-def _magnitude(X: Tensor) -> Tensor:
-    """One magnitude for all channels (C, ...): their root mean square."""
-    return X[0].abs() if len(X) == 1 else X.abs().square().mean(0).sqrt()
-
-
-def _disagreeing(ends: State, starts: State) -> list[int]:
-    """The pieces that started in another state than the one before them ended in."""
-    different = torch.zeros(len(ends[0]) if ends else 0, dtype=torch.bool)
-    for end, start in zip(ends, starts, strict=True):
-        before, after = end[:-1].flatten(1), start[1:].flatten(1)
-        different[1:] |= ((before - after).norm(dim=1) > AGREEMENT * before.norm(dim=1)).cpu()
-    return [int(p) for p in different.nonzero()]
 
 
 def _top_bins(top: float | None) -> slice | None:
@@ -328,10 +205,8 @@ class _TwoBands:
 
 def _resampled(resampler: Resampler, x: Samples, last: bool) -> Samples:
     """A block in parts: a resampler keeps as much memory as the largest one it was given."""
-    sound = torch.from_numpy(x)
-    parts = [resampler.feed(sound[:, i : i + _PART]) for i in range(0, x.shape[1], _PART)]
-    resampled: Samples = torch.cat([*parts, resampler.feed(sound[:, :0], last=last)], 1).numpy()
-    return resampled
+    parts = [resampler.feed(x[:, i : i + _PART]) for i in range(0, x.shape[1], _PART)]
+    return np.concatenate([*parts, resampler.feed(x[:, :0], last=last)], 1)
 
 
 class _Queue:
@@ -357,7 +232,7 @@ def _delay(source: int, target: int) -> float:
     """Most seconds by which a resampler's output lies behind its input, found by trying."""
     resampler, step = Resampler(source, target, 1), max(1, source // 1000)
     fed = given = worst = 0.0
-    silence = torch.zeros(1, step)
+    silence = np.zeros((1, step), np.float32)
     for _ in range(max(500, 10000 // step)):  # several times as long as the blocks it works in
         fed += step / source
         worst = max(worst, fed - given)
@@ -365,27 +240,30 @@ def _delay(source: int, target: int) -> float:
     return worst
 
 
-def frozen(model: Separator | str | Path) -> Separator:
+def _frozen(model: "Separator | str | Path") -> "Separator":
     """A copy of a model for use, its weights computed once, half precision turned into single."""
-    model = model if isinstance(model, Separator) else load_model(model)
+    model = load_model(model) if isinstance(model, str | Path) else model
     if model.n_features != BINS:
         raise InputError(f"the model takes frames of {model.n_features} bins, sound at 16 kHz has {BINS}")
-    if any(t.dtype in (torch.float16, torch.bfloat16) for t in model.state_dict().values()):
+    if any("float16" in str(tensor.dtype) for tensor in model.state_dict().values()):  # or bfloat16
         model = copy.deepcopy(model).float()
     return model.freeze()
 
 
-def as_samples(x: Tensor | Samples) -> Tensor:
-    """Float samples on the CPU, in memory of their own."""
-    return torch.from_numpy(np.array(_as_array(x), order="C"))
+def use_one_thread() -> None:
+    """Keep PyTorch to one thread: products of single frames are small, more threads mostly wait for each other."""
+    with suppress(ModuleNotFoundError):
+        import torch
+
+        torch.set_num_threads(1)
 
 
-def _as_array(x: Tensor | Samples) -> Samples:
-    """Float samples as they lie in memory; an array is returned as it is."""
-    if not isinstance(x, Tensor | np.ndarray):
+def checked(x: "Tensor | Samples") -> Samples:
+    """Float samples as an array; an array is returned as it is."""
+    if not isinstance(x, np.ndarray) and not hasattr(x, "detach"):
         raise InputError(f"samples must be a numpy array or a torch tensor, got {type(x).__name__}")
-    if x.dtype not in _FLOATS:
-        floating = x.is_floating_point() if isinstance(x, Tensor) else x.dtype.kind == "f"
-        remedy = "convert them" if floating else "divide integers by their full scale"
+    known = x.dtype in _FLOATS if isinstance(x, np.ndarray) else str(x.dtype) in ("torch.float32", "torch.float64")
+    if not known:
+        remedy = "convert them" if "float" in str(x.dtype) else "divide integers by their full scale"
         raise InputError(f"samples must be float32 or float64 with full scale 1, got {x.dtype}; {remedy}")
-    return x if isinstance(x, np.ndarray) else x.detach().cpu().numpy()
+    return as_array(x)
