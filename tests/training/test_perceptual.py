@@ -3,7 +3,7 @@ import functools
 import pytest
 import torch
 
-from drnmf.perceptual import pesq_disturbance, pesq_loss, pesq_score
+from drnmf.training.perceptual import pesq_disturbance, pesq_loss, pesq_score
 from examples import DEVICES, recording, seeded
 
 SPEECH = [f"speech/austen_{number}" for number in ("0870", "0880", "0890", "0920", "0930")]
