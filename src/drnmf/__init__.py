@@ -1,16 +1,24 @@
-"""Deep recurrent NMF for speech separation by unfolding iterative thresholding."""
+"""Deep recurrent NMF for speech separation by unfolding iterative thresholding.
 
-from drnmf.errors import InputError
-from drnmf.maths.divergence import beta_divergence
-from drnmf.maths.nmf import infer_activations, sparse_nmf, train_dictionaries
-from drnmf.maths.thresholding import fista, ista, lipschitz, step_bounds, warm_start_ista
-from drnmf.models import DRNMF, DeepNMF, ISTAMask, LSTMMask, OracleMask, SistaRNN, SparseNMFMask
-from drnmf.models.base import Separator, ratio_mask
-from drnmf.models.folders import load_model, save_model
-from drnmf.signal import audio
-from drnmf.signal.spectra import istft, stft
-from drnmf.use.files import enhance
-from drnmf.use.streaming import Streamer
+A public name is imported when it is first used: most need PyTorch, which takes longer to import than all else.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from drnmf.errors import InputError, needing_pytorch
+
+if TYPE_CHECKING:
+    from drnmf.maths.divergence import beta_divergence
+    from drnmf.maths.nmf import infer_activations, sparse_nmf, train_dictionaries
+    from drnmf.maths.thresholding import fista, ista, lipschitz, step_bounds, warm_start_ista
+    from drnmf.models import DRNMF, DeepNMF, ISTAMask, LSTMMask, OracleMask, SistaRNN, SparseNMFMask
+    from drnmf.models.base import Separator, ratio_mask
+    from drnmf.models.folders import load_model, save_model
+    from drnmf.signal import audio
+    from drnmf.signal.spectra import istft, stft
+    from drnmf.use.files import enhance
+    from drnmf.use.streaming import Streamer
 
 __version__ = "0.1.0"
 
@@ -42,3 +50,30 @@ __all__ = [
     "train_dictionaries",
     "warm_start_ista",
 ]
+
+_HOMES = {
+    "maths.divergence": "beta_divergence",
+    "maths.nmf": "infer_activations sparse_nmf train_dictionaries",
+    "maths.thresholding": "fista ista lipschitz step_bounds warm_start_ista",
+    "models": "DRNMF DeepNMF ISTAMask LSTMMask OracleMask SistaRNN SparseNMFMask",
+    "models.base": "Separator ratio_mask",
+    "models.folders": "load_model save_model",
+    "signal.spectra": "istft stft",
+    "use.files": "enhance",
+    "use.streaming": "Streamer",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """The public name, from its home."""
+    if name == "audio":
+        return import_module("drnmf.signal.audio")
+    for home, names in _HOMES.items():
+        if name in names.split():
+            with needing_pytorch(f"drnmf.{name}"):
+                return getattr(import_module(f"drnmf.{home}"), name)
+    raise AttributeError(f"module 'drnmf' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

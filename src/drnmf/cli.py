@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
-from drnmf.errors import DivergedError, InputError
+from drnmf.errors import DivergedError, InputError, needing_pytorch
 from drnmf.progress import Progress
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ def main() -> None:
     """Run the command line; a mistake is one line and exit status 2, a run that diverged is 3, Ctrl-C is 130."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     try:
-        app()
+        with needing_pytorch("this command"):
+            app()
     except (InputError, DivergedError) as error:
         _stderr.print(f"drnmf: {error}", style="red", highlight=False, soft_wrap=True, markup=False)
         sys.exit(2 if isinstance(error, InputError) else 3)

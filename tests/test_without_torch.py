@@ -1,0 +1,98 @@
+"""What enhancing with a compiled model needs is imported without PyTorch; what needs PyTorch says so in one line."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import soundfile
+
+from drnmf import cli
+
+REFUSING = """
+import sys
+
+class Refusing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch", "lightning", "matplotlib"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Refusing())
+"""
+COMMAND = "from drnmf.cli import main; main()"
+MODULES = [
+    "drnmf",
+    "drnmf.cli",
+    "drnmf.engines.library",
+    "drnmf.engines.streams",
+    "drnmf.errors",
+    "drnmf.files",
+    "drnmf.progress",
+    "drnmf.signal.audio",
+    "drnmf.signal.pipes",
+]
+COMMANDS = [command.name or command.callback.__name__ for command in cli.app.registered_commands]
+
+
+def without_torch(program: str, *arguments: object, status: int = 0) -> tuple[str, str]:
+    """What a program says on stdout and stderr where there is no PyTorch."""
+    command = [sys.executable, "-c", REFUSING + program, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == status, done.stderr
+    return done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_it_is_imported_alone(module):
+    without_torch(f"import {module}")
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_help(command):
+    shown, _ = without_torch(COMMAND, *command.split(), "--help")
+    assert "Usage" in shown
+
+
+def test_sound_goes_from_file_to_file_block_by_block(tmp_path, speech_dir):
+    program = """
+import numpy as np
+from drnmf.signal import audio
+
+source, target = sys.argv[1:]
+with audio.Writer(target, 16000, 1, subtype="PCM_16") as writer:
+    for block in audio.read_blocks(source, 5000):
+        assert type(block) is np.ndarray
+        writer.write(block)
+"""
+    source, target = speech_dir / "austen_0880.flac", tmp_path / "copy.flac"
+    without_torch(program, source, target)
+    assert np.array_equal(soundfile.read(source)[0], soundfile.read(target)[0])
+
+
+@pytest.mark.parametrize(
+    ("program", "what"),
+    [
+        ("from drnmf import DRNMF", "drnmf.DRNMF"),
+        ("import drnmf; drnmf.stft", "drnmf.stft"),
+        ("from drnmf import audio; audio.read(sys.argv[1])", "audio.read"),
+    ],
+)
+def test_what_needs_pytorch_says_so(program, what, speech_dir):
+    _, error = without_torch(program, speech_dir / "austen_0880.flac", status=1)
+    assert error.splitlines()[-1] == f"drnmf.errors.InputError: {what} needs PyTorch: pip install 'drnmf[train]'"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (["score", "SOUND", "SOUND"], "this command"),
+        (["show", "default"], "this command"),
+    ],
+)
+def test_a_command_that_needs_pytorch_is_one_line(arguments, what, tmp_path, speech_dir):
+    paths = {"SOUND": speech_dir / "austen_0880.flac", "OUT": tmp_path / "out.wav"}
+    _, error = without_torch(COMMAND, *(paths.get(a, a) for a in arguments), status=2)
+    lines = error.splitlines()
+    assert len(lines) == 1
+    assert lines[0].endswith(f"{what} needs PyTorch: pip install 'drnmf[train]'")
+    assert not list(tmp_path.iterdir())
