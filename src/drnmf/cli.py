@@ -113,8 +113,6 @@ def train(
     epochs: Annotated[int | None, typer.Option(help="Most epochs, instead of the recipe's.")] = None,
 ) -> None:
     """Train a model. The same command continues a run that was stopped."""
-    from dataclasses import replace
-
     from drnmf.training.recipe import Recipe, folders_recipe
     from drnmf.training.run import train as run
 
@@ -128,7 +126,7 @@ def train(
         raise InputError("give a recipe, or --speech and --noise; see drnmf train --help")
     changes = {"devices": devices, "max_epochs": epochs}
     given: dict[str, Any] = {key: value for key, value in changes.items() if value is not None}
-    settings = replace(settings, training=replace(settings.training, **given))
+    settings = settings.replace(training=given)
     with _progress() as progress:
         run(settings, output, progress=progress)
     _stderr.print(f"the model is in {output}", highlight=False)

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 
 import pytest
 import safetensors.torch
@@ -93,7 +92,7 @@ def test_the_run_leaves_everything_behind(clips, tmp_path):
 
 
 def test_killed_and_continued_is_the_same_as_unbroken(clips, tmp_path):
-    recipe = small_recipe(replace(clips, fresh=True), max_epochs=60, schedule="cosine")
+    recipe = small_recipe(clips.replace(fresh=True), max_epochs=60, schedule="cosine")
     train(recipe, tmp_path / "unbroken")
     process = run_command(recipe, tmp_path / "killed")
     while not (tmp_path / "killed" / "last.ckpt").is_file():
@@ -111,7 +110,7 @@ def test_killed_and_continued_is_the_same_as_unbroken(clips, tmp_path):
 
 def test_going_on_from_a_trained_model(clips, tmp_path):
     recipe = Recipe(
-        data=replace(clips, fresh=True, varied=True),
+        data=clips.replace(fresh=True, varied=True),
         model=ModelSettings(start="default"),
         training=TrainingSettings(learning_rate=2e-3, max_epochs=2, gradient_clip=1.0, accelerator="cpu"),
     )
@@ -125,7 +124,7 @@ def test_going_on_from_a_trained_model(clips, tmp_path):
     with pytest.raises(InputError, match="leave others out"):
         ModelSettings(start="default", options={"n_layers": 2})
     with pytest.raises(InputError, match="nobody"):
-        train(replace(recipe, model=ModelSettings(start="nobody")), tmp_path / "other")
+        train(recipe.replace(model={"start": "nobody"}), tmp_path / "other")
 
 
 def test_a_loss_that_needs_longer_sequences_is_told_before_training(clips, tmp_path):
@@ -226,7 +225,7 @@ def test_models_without_trained_weights_need_only_dictionaries(kind, clips, tmp_
 
 @pytest.mark.parametrize("loss", ["phase_sensitive", "si_sdr", "sdr"])
 def test_other_losses_are_lowered_too(loss, clips, tmp_path):
-    train(small_recipe(replace(clips, max_frames=200), loss=loss, max_epochs=4, batch_size=4), tmp_path)
+    train(small_recipe(clips.replace(max_frames=200), loss=loss, max_epochs=4, batch_size=4), tmp_path)
     rows = history(tmp_path)
     assert rows[-1]["training_loss"] < rows[1]["training_loss"]
 
@@ -239,7 +238,7 @@ def test_mixed_precision_trains(clips, tmp_path):
 
 def test_reading_from_disk_changes_nothing(clips, tmp_path):
     for name, in_memory in (("memory", True), ("disk", False)):
-        train(small_recipe(replace(clips, in_memory=in_memory, workers=0)), tmp_path / name)
+        train(small_recipe(clips.replace(in_memory=in_memory, workers=0)), tmp_path / name)
     assert history(tmp_path / "disk")[1:] == history(tmp_path / "memory")[1:]
 
 

@@ -284,7 +284,8 @@ def _check_options(config: dict[str, object]) -> None:
             raise InputError(f"{name} must be at least 1, got {config[name]}")
     if config["level"] is not None and not config["level"] > 0:  # type: ignore[operator]
         raise InputError(f"level must be positive, got {config['level']}")
-    if not config["power"] > 0:  # type: ignore[operator]
-        raise InputError(f"power must be positive, got {config['power']}")
+    for name in ("power", "epsilon"):
+        if not config[name] > 0:  # type: ignore[operator]
+            raise InputError(f"{name} must be positive, got {config[name]}")
     if not config["sparsity"] >= 0:  # type: ignore[operator]
         raise InputError(f"sparsity must not be negative, got {config['sparsity']}")

@@ -37,6 +37,8 @@ class ISTAMask(Separator):
         )
         if n_iter < 1:
             raise InputError(f"n_iter must be at least 1, got {n_iter}")
+        if sparsity < 0:
+            raise InputError(f"sparsity must not be negative, got {sparsity}")
         self.n_speech, self.n_iter, self.sparsity, self.warm_start = n_speech, n_iter, sparsity, warm_start
         self.state_shapes = ((n_atoms,),) if warm_start else ()
         W = unit_norm(torch.rand(n_features, n_atoms, generator=generator))

@@ -19,7 +19,7 @@ class LSTMMask(Separator):
     ) -> None:
         super().__init__(n_features, n_layers=n_layers, n_units=n_units)
         if n_layers < 1 or n_units < 1:
-            raise InputError(f"an LSTM needs at least one layer and one unit, got {n_layers} x {n_units}")
+            raise InputError(f"n_layers and n_units must be at least 1, got {n_layers} and {n_units}")
         self.state_shapes = ((n_layers, n_units), (n_layers, n_units))
         self.lstm = nn.LSTM(n_features, n_units, n_layers, batch_first=True)
         self.output = nn.Linear(n_units, n_features)

@@ -30,6 +30,8 @@ class SparseNMFMask(Separator):
         super().__init__(n_features, n_atoms=n_atoms, n_speech=n_speech, n_iter=n_iter, beta=beta, sparsity=sparsity)
         if n_iter < 1:
             raise InputError(f"n_iter must be at least 1, got {n_iter}")
+        if sparsity < 0:
+            raise InputError(f"sparsity must not be negative, got {sparsity}")
         self.n_speech, self.n_iter, self.beta, self.sparsity = n_speech, n_iter, beta, sparsity
         self.register_buffer("W", unit_norm(torch.rand(n_features, n_atoms, generator=generator)))
 

@@ -1,172 +1,201 @@
-"""Settings of a training run: frozen, checked when made, read from TOML and written back as used.
+"""A training run's recipe: read from TOML, checked, and written back with every setting as it was used.
 
     [data]            where speech and noise come from          DataSettings
     [dictionary]      steps 1 and 2: sparse NMF                 DictionarySettings
-    [model]           step 3: kind, and that model's options    ModelSettings
+    [model]           step 3: the model's kind and options      ModelSettings
     [training]        step 4: backpropagation                   TrainingSettings
 
 Defaults are the paper's. Paths in a file are relative to that file and may name environment variables ($NAME).
 """
 
 import json
+import logging
 import os
 import tomllib
-from dataclasses import asdict, dataclass, field, fields, replace
+from importlib import resources
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, Field, model_validator
 
 from drnmf.errors import InputError
+from drnmf.models.folders import bundled_models
+from drnmf.training.initial import check_model
 from drnmf.training.losses import LOSSES
+from drnmf.training.settings import CHECKED, Settings
 
-SCHEDULES = ("constant", "cosine")
-_PATHS = ("train", "validation", "speech", "noise", "rooms", "noisy", "clean", "chime2")
+log = logging.getLogger("drnmf")
+
+Count = Annotated[int, Field(ge=1)]
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+Fraction = Annotated[float, Field(gt=0, lt=1)]
+Place = Annotated[str, Field(min_length=1)]
+_PLACES = ("train", "validation", "speech", "noise", "rooms", "noisy", "clean", "chime2")
 
 
-@dataclass(frozen=True, kw_only=True)
-class DataSettings:
+class DataSettings(Settings):
     """Where the recordings are: one of four ways in, and how they become sequences."""
 
-    train: str | None = None
+    section = "data"
+
+    train: Place | None = None
     """A manifest (CSV) of mixtures."""
-    validation: str | None = None
+    validation: Place | None = None
     """A manifest of mixtures to stop on; without it, files are held out."""
-    speech: str | None = None
+    speech: Place | None = None
     """A folder of clean speech, mixed with `noise`."""
-    noise: str | None = None
+    noise: Place | None = None
     """A folder of noise."""
-    rooms: str | None = None
+    rooms: Place | None = None
     """A folder of room responses, for `speech`."""
-    noisy: str | None = None
+    noisy: Place | None = None
     """A folder of noisy files, paired by name with `clean`."""
-    clean: str | None = None
+    clean: Place | None = None
     """A folder of clean files."""
-    chime2: str | None = None
+    chime2: Place | None = None
     """The root of a CHiME2-WSJ0 tree."""
-    subset: int = 1
+    subset: Count = 1
     """Take every n-th utterance of the training list, starting with the first."""
     fresh: bool = False
     """Draw new mixtures every epoch instead of keeping the first."""
     varied: bool = False
-    """Change the recordings of fresh mixtures by chance: their speed, frequency response, a second noise."""
-    levels_dbfs: list[float] | None = None
+    """Vary the recordings of fresh mixtures at random: their speed, frequency response, a second noise."""
+    levels_dbfs: Annotated[list[float], Field(min_length=2, max_length=2)] | None = None
     """Lowest and highest level of the speech in fresh mixtures; None: those of the manifest, or usual ones."""
-    max_frames: int = 500
+    max_frames: Count = 500
     """Longest sequence; longer utterances are split."""
-    held_out: float = 0.1
+    held_out: Fraction = 0.1
     """Fraction of the files to hold out where there is no validation set."""
     in_memory: bool | None = None
     """Decode everything once and keep it; None: if it fits."""
-    workers: int | None = None
+    workers: Annotated[int, Field(ge=0)] | None = None
     """Processes that decode what does not fit into memory; None: up to 8."""
 
-    def __post_init__(self) -> None:
+    @model_validator(mode="after")
+    def _check(self) -> Self:
         ways = {"train": self.train, "speech + noise": self.speech, "noisy + clean": self.noisy, "chime2": self.chime2}
         given = [way for way, value in ways.items() if value]
         if len(given) != 1:
-            raise InputError(f"[data] needs exactly one of {', '.join(ways)}; got {' and '.join(given) or 'none'}")
+            raise InputError(f"needs exactly one of {', '.join(ways)}; got {' and '.join(given) or 'none'}")
         for first, second in (("speech", "noise"), ("noisy", "clean")):
             if bool(getattr(self, first)) != bool(getattr(self, second)):
-                raise InputError(f"[data] {first} and {second} go together")
+                raise InputError(f"{first} and {second} go together")
+        if self.validation and not self.train:
+            raise InputError("validation goes with train: otherwise files are held out")
+        if self.rooms and not self.speech:
+            raise InputError("rooms goes with speech + noise")
+        if self.subset > 1 and self.speech:
+            raise InputError("subset is for lists of utterances: with speech + noise, give fewer files")
+        self._check_fresh()
+        return self
+
+    def _check_fresh(self) -> None:
         if self.fresh and (self.noisy or self.chime2):
-            raise InputError("[data] fresh mixtures need speech and noise apart: use speech + noise, or a manifest")
+            raise InputError("fresh = true needs speech and noise apart: use speech + noise, or a manifest")
         if self.varied and not self.fresh:
-            raise InputError("[data] varied = true needs fresh = true: only fresh mixtures are varied")
-        if self.levels_dbfs is not None and not self.fresh:
-            raise InputError("[data] levels_dbfs needs fresh = true: fixed mixtures have the levels of their list")
-        if self.levels_dbfs is not None and len(self.levels_dbfs) != 2:
-            raise InputError(f"[data] levels_dbfs is [lowest, highest], got {self.levels_dbfs}")
-        _positive(self, "data", "subset", "max_frames")
-        if not 0 < self.held_out < 1:
-            raise InputError(f"[data] held_out must lie between 0 and 1, got {self.held_out}")
+            raise InputError("varied = true needs fresh = true: only fresh mixtures are varied")
+        if self.levels_dbfs is None:
+            return
+        if not self.fresh:
+            raise InputError("levels_dbfs needs fresh = true: fixed mixtures have the levels of their list")
+        lowest, highest = self.levels_dbfs
+        if lowest > highest:
+            raise InputError(f"levels_dbfs must be [lowest, highest], got {self.levels_dbfs}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class DictionarySettings:
-    """Sparse NMF of the training set; the model's own `power` is applied to the magnitudes first."""
+class DictionarySettings(Settings):
+    """Sparse NMF of the training set, of the features that the model sees."""
 
-    rank_per_source: int = 100
+    section = "dictionary"
+
+    rank_per_source: Count = 100
     beta: float = 2.0
-    sparsity: float = 1.0
-    max_iter: int = 1000
-    tol: float = 1e-4
-    max_frames: int = 2_000_000
+    sparsity: NotNegative = 1.0
+    max_iter: Count = 1000
+    tol: NotNegative = 1e-4
+    max_frames: Count = 2_000_000
     """Most frames to train on, taken evenly from the whole set: bounds memory for large corpora."""
     random: bool = False
-    """Random atoms instead: what a network makes of itself without sparse NMF."""
-
-    def __post_init__(self) -> None:
-        _positive(self, "dictionary", "rank_per_source", "max_iter", "max_frames")
+    """Random atoms instead: shows what sparse NMF contributes to a network."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelSettings:
+class ModelSettings(Settings):
     """Which model; `options` are the keyword arguments of its constructor or `from_dictionary`."""
 
+    section = "model"
+
     kind: str = "DRNMF"
-    options: dict[str, Any] = field(default_factory=dict)
-    start: str | None = None
-    """A trained model, its folder or a bundled one's name, to go on from; it has its own kind and options."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    start: Place | None = None
+    """A trained model, its folder or a bundled one's name, to train further; it has its own kind and options."""
 
-    def __post_init__(self) -> None:
-        if self.start and (self.options or self.kind != ModelSettings.kind):
-            raise InputError("[model] start names a model that has its own kind and options: leave others out")
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.start is None:
+            check_model(self.kind, self.options)
+        elif self.options or self.kind != "DRNMF":
+            raise InputError("start names a model that has its own kind and options: leave the others out")
+        return self
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrainingSettings:
+class TrainingSettings(Settings):
     """Backpropagation. None stands for the paper's value for the kind of model."""
 
+    section = "training"
+
     loss: str = "signal_approximation"
-    batch_size: int = 32
-    learning_rate: float | None = None
-    gradient_clip: float | None = None
+    batch_size: Count = 32
+    learning_rate: Positive | None = None
+    gradient_clip: NotNegative | None = None
     """Largest gradient norm; 0 for no clipping."""
-    beta2: float = 0.999
+    beta2: Fraction = 0.999
     """Adam's memory of squared gradients; a smaller one forgets faster."""
-    schedule: str = "constant"
+    schedule: Literal["constant", "cosine"] = "constant"
     """The learning rate over the epochs: "constant" (the paper), or "cosine", falling to zero at `max_epochs`."""
-    max_epochs: int = 400
-    patience: int = 50
-    seed: int = 2016
-    precision: str = "32-true"
-    accelerator: str = "auto"
-    devices: int = 1
-    nodes: int = 1
+    max_epochs: Count = 400
+    patience: Count = 50
+    """Epochs without a better validation loss after which training stops."""
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 2016
+    precision: Literal["32-true", "16-mixed", "bf16-mixed"] = "32-true"
+    accelerator: Literal["auto", "cpu", "gpu", "cuda"] = "auto"
+    devices: Count = 1
+    nodes: Count = 1
 
-    def __post_init__(self) -> None:
+    @model_validator(mode="after")
+    def _check(self) -> Self:
         if self.loss not in LOSSES:
-            raise InputError(f"[training] loss must be one of {', '.join(LOSSES)}, got {self.loss!r}")
-        if self.schedule not in SCHEDULES:
-            raise InputError(f"[training] schedule must be one of {', '.join(SCHEDULES)}, got {self.schedule!r}")
-        if not 0 < self.beta2 < 1:
-            raise InputError(f"[training] beta2 must lie between 0 and 1, got {self.beta2}")
-        _positive(self, "training", "batch_size", "max_epochs", "patience", "devices", "nodes")
+            raise InputError(f"loss must be one of {', '.join(LOSSES)}, got {self.loss!r}")
+        return self
 
 
-@dataclass(frozen=True, kw_only=True)
-class Recipe:
+class Recipe(BaseModel):
     """Everything that decides what a training run does."""
 
+    model_config = CHECKED
+
     data: DataSettings
-    dictionary: DictionarySettings = field(default_factory=DictionarySettings)
-    model: ModelSettings = field(default_factory=ModelSettings)
-    training: TrainingSettings = field(default_factory=TrainingSettings)
+    model: ModelSettings
+    dictionary: DictionarySettings = DictionarySettings()
+    training: TrainingSettings = TrainingSettings()
 
     @classmethod
     def from_tables(cls, tables: dict[str, Any], name: str) -> Self:
-        """Make a recipe from nested tables; `name` is told in errors."""
-        sections = {"data": DataSettings, "dictionary": DictionarySettings, "training": TrainingSettings}
-        for section in tables:
-            if section not in (*sections, "model"):
-                raise InputError(f"{name}: unknown section [{section}]; known: data, dictionary, model, training")
-        try:
-            parts: dict[str, Any] = {s: _section(t, tables.get(s, {}), s) for s, t in sections.items()}
-        except InputError as error:
-            raise InputError(f"{name}: {error}") from None
+        """Make a recipe from nested tables; errors begin with `name`."""
+        for section, table in tables.items():
+            if section not in cls.model_fields:
+                raise InputError(f"{name}: unknown section [{section}]; known: {', '.join(cls.model_fields)}")
+            if not isinstance(table, dict):
+                raise InputError(f"{name}: [{section}] must be a section, got {table!r}")
         model = dict(tables.get("model", {}))
-        kind, start = model.pop("kind", ModelSettings.kind), model.pop("start", None)
+        own = {key: model.pop(key) for key in ("kind", "start") if key in model}
         try:
-            return cls(model=ModelSettings(kind=kind, options=model, start=start), **parts)
+            return cls(
+                data=DataSettings(**tables.get("data", {})),
+                dictionary=DictionarySettings(**tables.get("dictionary", {})),
+                model=ModelSettings(**own, options=model),
+                training=TrainingSettings(**tables.get("training", {})),
+            )
         except InputError as error:
             raise InputError(f"{name}: {error}") from None
 
@@ -175,74 +204,63 @@ class Recipe:
         """Read a recipe; relative paths in it start from its folder."""
         path = Path(path)
         try:
-            tables = tomllib.loads(path.read_text())
+            tables = tomllib.loads(path.read_text("utf-8"))
         except OSError as error:
             raise InputError(f"{path}: cannot be read ({error.strerror})") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise InputError(f"{path}: not a TOML file: {error}") from None
         recipe = cls.from_tables(tables, str(path))
-        given = {key: value for key in _PATHS if (value := getattr(recipe.data, key))}
-        absolute: dict[str, Any] = {key: _resolve(value, path) for key, value in given.items()}
+        places = {key: value for key in _PLACES if (value := getattr(recipe.data, key))}
+        places = {key: _resolved(value, path, f"[data] {key}") for key, value in places.items()}
         start = recipe.model.start
-        if start and (path.parent / os.path.expandvars(start)).is_dir():  # else the name of a bundled model
-            start = _resolve(start, path)
-        return replace(recipe, data=replace(recipe.data, **absolute), model=replace(recipe.model, start=start))
+        if start and start not in bundled_models():
+            start = _resolved(start, path, "[model] start")
+            if not Path(start).is_dir():
+                names = ", ".join(bundled_models())
+                raise InputError(f"{path}: [model] start = {recipe.model.start!r}: no such folder; bundled: {names}")
+        return recipe.replace(data=places, model={"start": start})
+
+    def replace(self, **changes: dict[str, Any]) -> Self:
+        """This recipe with some settings of some sections changed, and checked again."""
+        changed = {section: getattr(self, section).replace(**new) for section, new in changes.items()}
+        return type(self)(**{**dict(self), **changed})
 
     def to_toml(self) -> str:
         """The recipe as a TOML file with every setting, None left out."""
         model = {"start": self.model.start} if self.model.start else {"kind": self.model.kind, **self.model.options}
         tables = {
-            "data": asdict(self.data),
-            "dictionary": asdict(self.dictionary),
+            "data": dict(self.data),
+            "dictionary": dict(self.dictionary),
             "model": model,
-            "training": asdict(self.training),
+            "training": dict(self.training),
         }
         lines = []
         for section, table in tables.items():
             lines.append(f"[{section}]")
-            # JSON's strings, numbers and booleans are TOML's
-            lines += [f"{key} = {json.dumps(value)}" for key, value in table.items() if value is not None]
+            # JSON's strings, numbers, booleans and lists are TOML's
+            given = {key: json.dumps(value, ensure_ascii=False) for key, value in table.items() if value is not None}
+            lines += [f"{key} = {value}" for key, value in given.items()]
             lines.append("")
         return "\n".join(lines)
 
 
 def folders_recipe(speech: Path, noise: Path, rooms: Path | None = None, start: str | None = None) -> Recipe:
-    """For a person with two folders: DR-NMF with fresh mixtures every epoch, and a step size that cannot diverge.
-
-    With `start`, that model goes on learning from these recordings, in smaller steps.
-    """
+    """The recipe for two folders of recordings: the package's default or, with `start`, to train that model further."""
+    name = "default" if start is None else "continue"
+    tables = tomllib.loads((resources.files("drnmf.training") / f"{name}.toml").read_text("utf-8"))
     folders = {"speech": speech, "noise": noise, "rooms": rooms}
-    data = {key: str(path.resolve()) for key, path in folders.items() if path is not None}
+    tables["data"] |= {key: str(path.resolve()) for key, path in folders.items() if path is not None}
     if start is not None:
-        return Recipe(
-            data=DataSettings(**data, fresh=True, varied=True),  # type: ignore[arg-type]
-            model=ModelSettings(start=start),
-            training=TrainingSettings(loss="snr", learning_rate=2e-3, gradient_clip=1.0),
-        )
-    return Recipe(
-        data=DataSettings(**data, fresh=True),  # type: ignore[arg-type]
-        model=ModelSettings(options={"n_layers": 5, "alpha_range": "weighted"}),
-        training=TrainingSettings(learning_rate=5e-3, gradient_clip=1.0),
-    )
+        tables["model"] = {"start": start}
+    log.info("training by the recipe drnmf/training/%s.toml", name)
+    return Recipe.from_tables(tables, f"{name}.toml")
 
 
-def _resolve(value: str, recipe: Path) -> str:
+def _resolved(value: str, recipe: Path, key: str) -> str:
     expanded = os.path.expandvars(value)
     if "$" in expanded:
-        raise InputError(f"{recipe}: {value} names an environment variable that is not set; export it")
-    return str((recipe.parent / expanded).resolve())
-
-
-def _section(settings: type, table: dict[str, Any], section: str) -> Any:
-    known = [f.name for f in fields(settings)]
-    for key in table:
-        if key not in known:
-            raise InputError(f"[{section}] has no setting {key!r}; known: {', '.join(known)}")
-    return settings(**table)
-
-
-def _positive(settings: object, section: str, *names: str) -> None:
-    for name in names:
-        value = getattr(settings, name)
-        if not isinstance(value, int) or value < 1:
-            raise InputError(f"[{section}] {name} must be a whole number from 1, got {value!r}")
+        raise InputError(f"{recipe}: {key} = {value!r} names an environment variable that is not set; export it")
+    try:
+        return str((recipe.parent / expanded).resolve())
+    except ValueError as error:
+        raise InputError(f"{recipe}: {key} = {value!r} is not a path ({error})") from None

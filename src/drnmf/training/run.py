@@ -38,7 +38,6 @@ from drnmf.data.mixing import Item
 from drnmf.errors import DivergedError, InputError
 from drnmf.files import write_atomically
 from drnmf.maths.nmf import train_dictionaries, unit_norm
-from drnmf.models import DRNMF, DeepNMF, ISTAMask, LSTMMask, SistaRNN, SparseNMFMask
 from drnmf.models.base import Separator
 from drnmf.models.deep_nmf import stack_context
 from drnmf.models.folders import load_model, save_model
@@ -46,6 +45,7 @@ from drnmf.progress import Progress, silent
 from drnmf.signal.level import running_level
 from drnmf.signal.spectra import BINS, n_frames
 from drnmf.training.backpropagation import Backpropagation, ProgressBar, Record
+from drnmf.training.initial import new_model
 from drnmf.training.losses import LOSSES, OVER_SEQUENCES, SHORTEST
 from drnmf.training.recipe import DataSettings, ModelSettings, Recipe
 
@@ -57,7 +57,6 @@ warnings.filterwarnings("ignore", module="lightning")
 """Called with what is being done, how much of it is done, and of how much."""
 
 RECIPE, DICTIONARIES, LAST, SUMMARY = "recipe.toml", "dictionaries.safetensors", "last.ckpt", "summary.json"
-KINDS = ("DRNMF", "DeepNMF", "SistaRNN", "LSTMMask", "SparseNMFMask", "ISTAMask")
 _UNTRAINED = ("SparseNMFMask", "ISTAMask")
 _VALIDATION_BATCH = {"cuda": 128, "cpu": 32}  # sequences; no gradients, so more fit, but a CPU's caches want fewer
 
@@ -68,7 +67,8 @@ def train(recipe: Recipe, folder: str | Path, *, dictionaries: Path | None = Non
     `dictionaries` is where steps 1 and 2 leave their result, or find it: runs that share it make them once.
     """
     folder = Path(folder)
-    _check_model(recipe.model)
+    if recipe.model.start:
+        initial_model(recipe.model, None, 0)  # find out now whether it can be trained
     _open_folder(folder, recipe)
     if (folder / SUMMARY).is_file():
         log.info("%s: this run is finished; delete the folder to repeat it", folder)
@@ -102,24 +102,7 @@ def initial_model(settings: ModelSettings, W: Tensor | None, seed: int) -> Separ
         if not any(p.requires_grad for p in model.parameters()):
             raise InputError(f"[model] start = {settings.start!r}: a {type(model).__name__} has nothing to train")
         return model.train()
-    options = dict(settings.options)
-    try:
-        if settings.kind == "LSTMMask":
-            return LSTMMask(**options, generator=torch.Generator().manual_seed(seed))
-        assert W is not None
-        match settings.kind:
-            case "SparseNMFMask":
-                return SparseNMFMask.from_dictionary(W, **options)
-            case "ISTAMask":
-                return ISTAMask.from_dictionary(W, **options)
-            case "SistaRNN":
-                return SistaRNN.from_dictionary(W, **options)
-            case "DeepNMF":
-                return DeepNMF.from_dictionary(W, **options)
-            case _:
-                return DRNMF.from_dictionary(W, **options)
-    except TypeError as error:
-        raise InputError(f"[model] {error}") from None
+    return new_model(settings.kind, settings.options, W, seed)
 
 
 def dictionary_features(magnitude: Tensor, settings: ModelSettings) -> Tensor:
@@ -131,39 +114,25 @@ def dictionary_features(magnitude: Tensor, settings: ModelSettings) -> Tensor:
     return stack_context(torch.nn.functional.pad(magnitude, (0, 0, context - 1, 0)), context)
 
 
-def _check_model(settings: ModelSettings) -> None:
-    """Find a wrong option now, not after an hour of sparse NMF."""
-    if settings.start:
-        initial_model(settings, None, 0)
-        return
-    if settings.kind not in KINDS:
-        raise InputError(f"[model] kind must be one of {', '.join(KINDS)}, got {settings.kind!r}")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the dictionary is made up, so is what is said of its step size
-        initial_model(settings, torch.rand(257 * settings.options.get("context", 1), 4), 0)
-
-
 def _open_folder(folder: Path, recipe: Recipe) -> None:
     """Write down what is going to run, or see that it is what has been running."""
-    text = recipe.to_toml()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if (folder / RECIPE).is_file() and _as_written_today(folder / RECIPE) != text:
+        if (folder / RECIPE).is_file() and not _is_written(recipe, folder / RECIPE):
             raise InputError(f"{folder}: holds a run of another recipe; choose another folder, or delete it")
         if _rank() == 0:
-            write_atomically(folder / RECIPE, text.encode())
+            write_atomically(folder / RECIPE, recipe.to_toml().encode())
             write_atomically(folder / "versions.json", json.dumps(_versions(), indent=2).encode())
     except OSError as error:
         raise InputError(f"{folder}: cannot be written ({error.strerror})") from None
 
 
-def _as_written_today(path: Path) -> str:
-    """A recipe's text with all settings: those that came after it was written had their defaults."""
-    text = path.read_text()
+def _is_written(recipe: Recipe, path: Path) -> bool:
+    """Whether a file holds this recipe; settings that are younger than the file had their defaults."""
     try:
-        return Recipe.from_tables(tomllib.loads(text), str(path)).to_toml()
-    except (InputError, tomllib.TOMLDecodeError):  # of a later version, or not ours
-        return text
+        return Recipe.from_tables(tomllib.loads(path.read_text("utf-8")), str(path)) == recipe
+    except (InputError, ValueError):  # of another version, or not a recipe
+        return False
 
 
 def _versions() -> dict[str, str]:
@@ -339,7 +308,7 @@ def _fit(recipe: Recipe, folder: Path, model: Separator, data: _Data) -> dict[st
         devices=settings.devices,
         num_nodes=settings.nodes,
         strategy="ddp" if settings.devices * settings.nodes > 1 else "auto",
-        precision=settings.precision,  # type: ignore[arg-type]
+        precision=settings.precision,
         max_epochs=settings.max_epochs,
         gradient_clip_val=clip or None,
         callbacks=[record, ProgressBar(record), state],
