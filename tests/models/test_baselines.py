@@ -222,8 +222,8 @@ def test_what_cannot_be_an_alpha(name, alpha):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: LSTMMask(0, 5), "at least one layer and one unit, got 0 x 5"),
-        (lambda: LSTMMask(1, 0), "got 1 x 0"),
+        (lambda: LSTMMask(0, 5), "n_layers and n_units must be at least 1, got 0 and 5"),
+        (lambda: LSTMMask(1, 0), "got 1 and 0"),
         (lambda: SparseNMFMask(n_atoms=4, n_iter=0), "n_iter must be at least 1, got 0"),
         (lambda: SparseNMFMask(n_atoms=0), "of 0 atoms"),
         (lambda: ISTAMask(n_atoms=4, n_iter=0), "n_iter must be at least 1, got 0"),

@@ -121,7 +121,7 @@ def test_going_on_from_a_trained_model(clips, tmp_path):
     rows = list(csv.DictReader((tmp_path / "mine" / "history.csv").open()))
     assert float(rows[-1]["validation_loss"]) < float(rows[0]["validation_loss"])
     assert not torch.equal(after.log_W, before.log_W)
-    with pytest.raises(InputError, match="leave others out"):
+    with pytest.raises(InputError, match="leave the others out"):
         ModelSettings(start="default", options={"n_layers": 2})
     with pytest.raises(InputError, match="nobody"):
         train(recipe.replace(model={"start": "nobody"}), tmp_path / "other")
