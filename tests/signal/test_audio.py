@@ -73,6 +73,30 @@ def test_a_resampled_segment_is_that_part_of_the_resampled_whole(tmp_path, speec
         torch.testing.assert_close(part, whole[:, start : start + count], rtol=0, atol=2e-6)
 
 
+@pytest.mark.parametrize(("source", "target"), [(32000, 16000), (48000, 16000), (16000, 44100), (47999, 8000)])
+def test_the_length_after_resampling_is_known_beforehand(tmp_path, speech_dir, source, target):
+    for samples in (1, 2, 3, 5, 1000, 1001, 1002, 1003):
+        x = utterance(speech_dir)[None, 9000 : 9000 + samples]
+        expected = audio.Info(source, 1, samples, "FLOAT").samples_at(target)
+        assert audio.resample(x, source, target).shape == (1, expected)
+        assert expected == int(samples * target / source + 0.5)
+        audio.write(tmp_path / "a.wav", x, source, subtype="FLOAT")
+        if expected:
+            assert audio.read(tmp_path / "a.wav", sample_rate=target)[0].shape == (1, expected)
+            blocks = audio.read_blocks(tmp_path / "a.wav", 400, sample_rate=target)
+            assert sum(block.shape[1] for block in blocks) == expected
+
+
+def test_arrays_and_tensors_are_the_same_sound(tmp_path, speech_dir):
+    x = utterance(speech_dir)[None]
+    resampled = audio.resample(x.numpy(), 16000, 22050)
+    assert isinstance(resampled, np.ndarray)
+    assert np.array_equal(resampled, audio.resample(x, 16000, 22050))
+    for name, sound in (("array.wav", x.numpy().astype(np.float64)), ("tensor.wav", x.double().requires_grad_())):
+        audio.write(tmp_path / name, sound, 16000, subtype="FLOAT")
+    assert (tmp_path / "array.wav").read_bytes() == (tmp_path / "tensor.wav").read_bytes()
+
+
 def tone(rate: int) -> torch.Tensor:
     """One second of 440 Hz."""
     return (0.5 * torch.sin(2 * torch.pi * 440 * torch.arange(rate, dtype=torch.float64) / rate)).float()
@@ -116,8 +140,9 @@ def test_a_failed_write_leaves_the_old_file_alone(tmp_path, speech_dir):
     path = tmp_path / "a.wav"
     audio.write(path, utterance(speech_dir), 16000)
     before = path.read_bytes()
-    with pytest.raises(InputError, match="NaN"):
-        audio.write(path, torch.cat([torch.zeros(100), torch.tensor([torch.nan])]), 16000)
+    for bad in (torch.nan, torch.inf, -torch.inf):
+        with pytest.raises(InputError, match="NaN or infinite"):
+            audio.write(path, torch.tensor([[0.0, 0.0], [0.0, bad]]), 16000)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
 
@@ -147,6 +172,11 @@ def test_bad_files_are_named_in_one_line(tmp_path):
             audio.read(tmp_path / name)
         assert str(tmp_path / name) in str(error.value)
         assert "\n" not in str(error.value)
+    for name in ("nan.wav", "inf.wav"):
+        blocks = audio.read_blocks(tmp_path / name, 1)
+        assert not next(blocks).any()
+        with pytest.raises(InputError, match="NaN or infinite"):
+            next(blocks)
 
 
 def test_a_file_cut_short_is_named(tmp_path, speech_dir):

@@ -88,6 +88,17 @@ def test_arrays_are_not_changed_and_integers_refused():
         enhance(x, 16000, "no such model")
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("at", [(0, 0), (1, 7000), (1, 15999)])
+def test_samples_that_are_no_numbers_are_refused(bad, at):
+    x = noisy(channels=2)
+    x[at] = bad
+    for rate in (16000, 44100):
+        for sound in (x, x.numpy(), x.T.double()):
+            with pytest.raises(InputError, match="no NaN or infinite"):
+                enhance(sound, rate, MODEL)
+
+
 def test_long_sound_goes_in_blocks_and_pieces(monkeypatch):
     x = noisy(seconds=5.0).repeat(1, 12)
     assert x.shape[1] > 4 * OVERLAP * 128  # long enough for two pieces

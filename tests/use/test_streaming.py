@@ -203,6 +203,18 @@ def test_after_flush_a_new_stream_starts(rate):
     assert streamer.flush().shape == (0,)
 
 
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("rate", [16000, 48000])
+@pytest.mark.parametrize("name", ["drnmf", "drnmf_level"])
+def test_after_flush_nothing_is_left_of_what_was_heard(name, rate, compiled, monkeypatch):
+    if not compiled:
+        monkeypatch.setattr("drnmf.engines.compiled.library", lambda: None)
+    streamer, x = Streamer(build(name), rate), noisy()
+    streamed(streamer, 30 * x[5000:], 3000)  # louder: a level that is remembered would show
+    fresh = Streamer(build(name), rate)
+    assert torch.equal(streamed(streamer, x, 3000), streamed(fresh, x, 3000))
+
+
 def test_the_callers_block_is_neither_kept_nor_changed():
     streamer, x = Streamer(build("drnmf")), noisy().clone()
     block = x[:4096].clone()
