@@ -1,6 +1,6 @@
 """What can go wrong, in words for the person who caused it or has to deal with it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 
@@ -10,6 +10,13 @@ class InputError(ValueError):
 
 class DivergedError(ArithmeticError):
     """Training that turned to NaN or infinity, or whose loss left all bounds."""
+
+
+def raise_first(problems: Sequence[str]) -> None:
+    """Raise the first problem and say how many more there are; nothing if there is none."""
+    if problems:
+        more = f" (and {len(problems) - 1} more like this)" if len(problems) > 1 else ""
+        raise InputError(problems[0] + more)
 
 
 @contextmanager

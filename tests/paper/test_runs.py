@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +15,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from command import drnmf
+from command import drnmf, listen_to_ctrl_c, wait_for_file
 from drnmf import DRNMF, InputError, load_model
 from drnmf.data.batches import Dataset
 from drnmf.data.folders import Pool
@@ -283,10 +282,8 @@ def test_stopped_by_ctrl_c_and_continued(corpus_folder, tmp_path):
     command = ["reproduce", "waspaa2017", "--data", corpus_folder, "-o", folder, "--only", mine.id, "--epochs", 60]
     one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}  # as here, or sums would round otherwise
     start = [sys.executable, "-m", "drnmf.cli", *map(str, command)]
-    process = subprocess.Popen(start, stderr=subprocess.PIPE, env=one_thread)
-    while not (folder / mine.id / "last.ckpt").is_file():
-        assert process.poll() is None, process.stderr.read()
-        time.sleep(0.05)
+    process = subprocess.Popen(start, stderr=subprocess.PIPE, env=one_thread, preexec_fn=listen_to_ctrl_c)
+    wait_for_file(folder / mine.id / "last.ckpt", process)
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 130
     assert state(mine, folder).startswith("training, epoch ")
@@ -360,7 +357,7 @@ def test_a_corpus_without_a_test_set(tmp_path):
 def test_scoring_and_tables_need_neither_lightning_nor_typer():
     absent = "lightning=None, typer=None, pystoi=None, matplotlib=None"
     code = f"import sys; sys.modules.update({absent}); import drnmf.paper.tables"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
     assert Path(reproduce.__file__).is_file()
 
 

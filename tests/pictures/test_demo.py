@@ -64,6 +64,7 @@ def test_a_file_in_the_way_is_one_clear_line(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
+        timeout=120,
     )
     assert answer.returncode == 1
     assert answer.stderr.startswith("drnmf: ")

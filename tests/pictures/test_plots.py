@@ -132,10 +132,10 @@ def test_only_plots_imports_matplotlib_and_never_pyplot() -> None:
         "import sys, drnmf; assert 'matplotlib' not in sys.modules, 'import drnmf';"
         "import drnmf.pictures.plots; assert 'matplotlib.pyplot' not in sys.modules, 'pyplot'"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
 def test_without_matplotlib_one_line_says_what_to_install() -> None:
     code = "import sys; sys.modules['matplotlib'] = None; import drnmf.pictures.plots"
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
     assert answer.stderr.strip().splitlines()[-1].endswith("not installed: pip install 'drnmf[plot]'")

@@ -146,7 +146,7 @@ def test_pictures_are_written(noisy_file: Path, tmp_path: Path) -> None:
 
 def test_without_matplotlib_one_line_says_what_to_install() -> None:
     code = "import sys; sys.modules['matplotlib'] = None; import drnmf.pictures.show"
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
     assert answer.stderr.strip().splitlines()[-1].endswith("not installed: pip install 'drnmf[plot]'")
 
 

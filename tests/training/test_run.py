@@ -13,6 +13,7 @@ import pytest
 import safetensors.torch
 import torch
 
+from command import wait_for_file
 from drnmf import InputError, load_model
 from drnmf.data.folders import Pool
 from drnmf.data.manifests import write_manifest, write_mixtures
@@ -95,12 +96,10 @@ def test_killed_and_continued_is_the_same_as_unbroken(clips, tmp_path):
     recipe = small_recipe(clips.replace(fresh=True), max_epochs=60, schedule="cosine")
     train(recipe, tmp_path / "unbroken")
     process = run_command(recipe, tmp_path / "killed")
-    while not (tmp_path / "killed" / "last.ckpt").is_file():
-        assert process.poll() is None, process.stderr.read()
-        time.sleep(0.05)
+    wait_for_file(tmp_path / "killed" / "last.ckpt", process)
     time.sleep(0.1)
     process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.wait(60)
     assert not (tmp_path / "killed" / "summary.json").is_file()
     train(recipe, tmp_path / "killed")
     assert (tmp_path / "killed" / "history.csv").read_text() == (tmp_path / "unbroken" / "history.csv").read_text()

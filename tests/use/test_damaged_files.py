@@ -147,7 +147,9 @@ def test_damaged_files_among_whole_ones_through_the_command_line(tmp_path):
     save_model(build("drnmf").float(), tmp_path / "model")
     paths = damaged(tmp_path / "in", 2 * len(FORMATS) * len(DAMAGES))
     command = ["enhance", tmp_path / "in", "-o", tmp_path / "out", "-m", tmp_path / "model"]
-    run = subprocess.run([sys.executable, "-m", "drnmf.cli", *map(str, command)], capture_output=True, check=False)
+    run = subprocess.run(
+        [sys.executable, "-m", "drnmf.cli", *map(str, command)], capture_output=True, check=False, timeout=120
+    )
     said = run.stderr.decode(errors="replace")
     assert run.returncode == 1
     assert "Traceback" not in said

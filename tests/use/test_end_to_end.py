@@ -6,8 +6,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,7 @@ import pytest
 import soundfile
 import torch
 
+from command import listen_to_ctrl_c
 from drnmf import cli, enhance, save_model
 from drnmf.signal import audio
 from drnmf.signal.metrics import sdr
@@ -49,9 +52,23 @@ def drnmf(monkeypatch, capsys, model) -> Callable[..., tuple[int, str]]:
     signal.signal(signal.SIGTERM, handler)
 
 
-def process(*arguments: object, **options) -> subprocess.Popen:
-    command = [sys.executable, "-m", "drnmf.cli", *map(str, arguments)]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
+@pytest.fixture
+def process() -> Iterator[Callable[..., subprocess.Popen]]:
+    """Starts the command in a process of its own; one that hangs is ended, and whoever waits for it goes on."""
+    with ExitStack() as ends:
+
+        def start(*arguments: object, **options) -> subprocess.Popen:
+            command = [sys.executable, "-m", "drnmf.cli", *map(str, arguments)]
+            pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+            run = subprocess.Popen(command, **pipes, preexec_fn=listen_to_ctrl_c, **options)
+            ends.enter_context(run)
+            timer = threading.Timer(120, run.kill)
+            timer.start()
+            ends.callback(timer.cancel)
+            ends.callback(run.kill)
+            return run
+
+        yield start
 
 
 def noisy(channels: int = 1, seconds: float = 1.0) -> torch.Tensor:
@@ -166,7 +183,7 @@ def test_mistakes_are_one_line_and_status_2(drnmf, tmp_path, model, arguments, r
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_several_processes(tmp_path, model):
+def test_several_processes(process, tmp_path, model):
     run = process("enhance", AUDIO / "speech", "-o", tmp_path / "out", "-m", model, "--jobs", 2)
     _, said = run.communicate(timeout=60)
     assert (run.returncode, said.decode()) == (0, "5 enhanced\n")
@@ -174,7 +191,7 @@ def test_several_processes(tmp_path, model):
         assert audio.info(tmp_path / "out" / path.name) == audio.info(path)
 
 
-def test_in_a_pipe_the_first_samples_come_out_before_the_input_ends(tmp_path, model):
+def test_in_a_pipe_the_first_samples_come_out_before_the_input_ends(process, tmp_path, model):
     audio.write(tmp_path / "a.wav", noisy(2, 2.0), 16000)
     data = (tmp_path / "a.wav").read_bytes()
     data = data[:4] + b"\xff" * 4 + data[8:40] + b"\xff" * 4 + data[44:]  # a pipe does not know its length
@@ -188,13 +205,11 @@ def test_in_a_pipe_the_first_samples_come_out_before_the_input_ends(tmp_path, mo
     rest, said = run.stdout.read(), run.stderr.read()
     assert (run.wait(60), said) == (0, b"")
     assert len(first + rest) == len(data)
-    subprocess.run(
-        [sys.executable, "-m", "drnmf.cli", "enhance", "a.wav", "-o", "c.wav", "-m", model], cwd=tmp_path, check=True
-    )
+    assert process("enhance", "a.wav", "-o", "c.wav", "-m", model, cwd=tmp_path).wait(60) == 0
     assert (first + rest)[44:] == (tmp_path / "c.wav").read_bytes()[44:]
 
 
-def test_raw_pcm_in_a_pipe(tmp_path, model):
+def test_raw_pcm_in_a_pipe(process, tmp_path, model):
     x = (32767 * noisy(2).T).short().numpy()
     run = process("enhance", "-", "--raw", "--rate", 16000, "--channels", 2, "-m", model, "--noise", tmp_path / "n.wav")
     out, said = run.communicate(x.astype("<i2").tobytes(), timeout=60)
@@ -204,7 +219,7 @@ def test_raw_pcm_in_a_pipe(tmp_path, model):
     assert np.array_equal(speech + noise, x)
 
 
-def test_a_reader_that_goes_away_is_no_traceback(tmp_path, model):
+def test_a_reader_that_goes_away_is_no_traceback(process, tmp_path, model):
     audio.write(tmp_path / "a.wav", noisy(2, 20.0), 16000)
     run = process("enhance", tmp_path / "a.wav", "-o", "-", "-m", model)
     run.stdout.read(100)
@@ -215,14 +230,14 @@ def test_a_reader_that_goes_away_is_no_traceback(tmp_path, model):
 
 
 @pytest.mark.parametrize(("jobs", "sign"), [(1, signal.SIGTERM), (2, signal.SIGINT)])
-def test_ctrl_c_leaves_no_half_written_output(tmp_path, model, jobs, sign):
+def test_ctrl_c_leaves_no_half_written_output(process, tmp_path, model, jobs, sign):
     (tmp_path / "in").mkdir()
     audio.write(tmp_path / "in/a.wav", noisy(2, 600.0), 16000)
     shutil.copy(tmp_path / "in/a.wav", tmp_path / "in/b.wav")
     out = tmp_path / "out"
     run = process("enhance", tmp_path / "in", "-o", out, "-m", model, "--jobs", jobs, start_new_session=True)
     end = time.monotonic() + 60
-    while not list(out.glob(".drnmf-*/.*")) and time.monotonic() < end:  # until it has begun to write
+    while not list(out.glob(".*.wav")) and time.monotonic() < end:  # until it has begun to write
         time.sleep(0.01)
     os.killpg(run.pid, sign)  # as a terminal or a scheduler does: all processes
     said = run.communicate(timeout=60)[1].decode()

@@ -218,7 +218,7 @@ def test_the_four_forms_say_the_same(table: Table) -> None:
     lines = table.markdown().splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[:5]]
     assert cells[0] == HEAD
-    assert set(cells[1]) == {"--:"}
+    assert cells[1] == ["---", *["--:"] * (len(HEAD) - 1)]
     assert_body(cells[2:], 0.005)
     assert lines[5:] == ["", "- b: why", "- failed: d: it is silent"]
 

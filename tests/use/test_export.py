@@ -161,7 +161,7 @@ def test_the_example_streams_a_file_as_pytorch_does(name: str, length: int, tmp_
     export.export(model, tmp_path / "model.onnx")
     audio.write(tmp_path / "in.wav", mixture()[7000 : 7000 + length].float(), 16000, subtype="PCM_16")
     command = [sys.executable, EXAMPLE, tmp_path / "model.onnx", tmp_path / "in.wav", tmp_path / "out.wav"]
-    subprocess.run(command, check=True)
+    subprocess.run(command, check=True, timeout=120)
     x, y = (audio.read(tmp_path / f"{which}.wav")[0][0] for which in ("in", "out"))
     X = stft(x)
     with torch.no_grad():
@@ -192,5 +192,5 @@ def test_what_cannot_be_exported_is_one_line(tmp_path: Path) -> None:
 
 def test_without_onnx_one_line_says_what_to_install() -> None:
     code = "import sys; sys.modules['onnx'] = None; import drnmf.use.export"
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
     assert answer.stderr.strip().splitlines()[-1].endswith("not installed: pip install 'drnmf[onnx]'")

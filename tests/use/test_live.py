@@ -176,4 +176,4 @@ def test_meters() -> None:
 
 def test_only_live_sound_imports_sounddevice() -> None:
     code = "import sys, drnmf.use.live; assert 'sounddevice' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

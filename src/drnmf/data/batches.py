@@ -23,8 +23,8 @@ from torch.utils.data import DataLoader
 
 from drnmf.data.folders import Pool
 from drnmf.data.mixing import Item, Mixture, Pair
-from drnmf.data.recordings import Recordings, check_fit, files_of, listen, raise_first, scan
-from drnmf.errors import InputError
+from drnmf.data.recordings import Recordings, check_fit, files_of, listen, scan
+from drnmf.errors import InputError, raise_first
 from drnmf.progress import Progress, silent
 from drnmf.signal.spectra import HOP, WINDOW, analyse, n_frames
 

@@ -18,8 +18,7 @@ import logging
 from pathlib import Path
 
 from drnmf.data.mixing import Pair
-from drnmf.data.recordings import raise_first
-from drnmf.errors import InputError
+from drnmf.errors import InputError, raise_first
 
 log = logging.getLogger("drnmf")
 

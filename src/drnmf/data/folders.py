@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from drnmf.data.mixing import Item, Mixture, Pair
-from drnmf.data.recordings import Sizes, raise_first, shorter
+from drnmf.data.recordings import Sizes, shorter
 from drnmf.data.variation import draw_variation
-from drnmf.errors import InputError
+from drnmf.errors import InputError, raise_first
 from drnmf.files import find_audio
 
 SNRS_DB = (-6.0, -3.0, 0.0, 3.0, 6.0, 9.0)

@@ -13,14 +13,14 @@ import io
 import os
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from math import isfinite
 from pathlib import Path
 
 from drnmf.data.mixing import Mixture
-from drnmf.data.recordings import Recordings, raise_first
-from drnmf.errors import InputError
+from drnmf.data.recordings import Recordings
+from drnmf.errors import InputError, raise_first
 from drnmf.files import write_atomically
+from drnmf.parallel import in_threads
 from drnmf.progress import Progress, silent
 from drnmf.signal import audio
 from drnmf.signal.spectra import SAMPLE_RATE
@@ -88,9 +88,7 @@ def write_mixtures(
         for part, x in [("noisy", noisy_BS), ("clean", clean_BS)]:
             audio.write(Path(folder) / part / (mixture.id + suffix), x[0].cpu(), SAMPLE_RATE, subtype=subtype)
 
-    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        for done, _ in enumerate(pool.map(write, mixtures), 1):
-            progress("writing mixtures", done, len(mixtures))
+    in_threads(write, mixtures, "writing mixtures", progress)
 
 
 def _mixture(row: dict[str, str], path: Path, line: int) -> Mixture:

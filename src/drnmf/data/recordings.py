@@ -7,10 +7,8 @@ read from disk as it is needed, each time only the part that is heard. Of severa
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -18,7 +16,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from drnmf.data.mixing import Item, Mixture, Pair, mix_batch
 from drnmf.data.variation import vary_noise, vary_speech
-from drnmf.errors import InputError
+from drnmf.errors import InputError, raise_first
+from drnmf.parallel import in_threads
 from drnmf.progress import Progress, silent
 from drnmf.signal import audio
 from drnmf.signal.spectra import SAMPLE_RATE
@@ -26,7 +25,6 @@ from drnmf.signal.spectra import SAMPLE_RATE
 log = logging.getLogger("drnmf")
 
 Sizes = Mapping[Path, int]
-T = TypeVar("T")
 
 SILENT = 1e-4  # a file that never gets louder than -80 dBFS
 _SECONDS = 60  # decoded at a time when a file is only checked
@@ -43,7 +41,7 @@ def files_of(items: Iterable[Item]) -> list[Path]:
 
 def scan(paths: Sequence[Path], *, progress: Progress = silent) -> dict[Path, int]:
     """Length in samples at 16 kHz of every file, from its header."""
-    infos = _each(audio.info, paths, "looking at files", progress)
+    infos = in_threads(audio.info, paths, "looking at files", progress)
     for what, which in [
         (f"resampled to {SAMPLE_RATE} Hz", [p for p, i in zip(paths, infos, strict=True) if i.rate != SAMPLE_RATE]),
         ("used by their first channel alone", [p for p, i in zip(paths, infos, strict=True) if i.channels > 1]),
@@ -55,7 +53,7 @@ def scan(paths: Sequence[Path], *, progress: Progress = silent) -> dict[Path, in
 
 def listen(paths: Sequence[Path], *, progress: Progress = silent) -> None:
     """Decode every file once, in bounded memory, and name the first that is broken, silent or not a number."""
-    _each(_check_sound, paths, "checking sound", progress)
+    in_threads(_check_sound, paths, "checking sound", progress)
 
 
 def check_fit(items: Iterable[Item], sizes: Sizes) -> None:
@@ -80,13 +78,6 @@ def shorter(background: Path, speech: Path, sizes: Sizes) -> str:
     """Tell that a background cannot cover an utterance."""
     seconds = [sizes[path] / SAMPLE_RATE for path in (background, speech)]
     return f"{background} ({seconds[0]:.1f} s) is shorter than the speech {speech} ({seconds[1]:.1f} s)"
-
-
-def raise_first(problems: Sequence[str]) -> None:
-    """Raise the first problem and say how many more there are; nothing if there is none."""
-    if problems:
-        more = f" (and {len(problems) - 1} more like this)" if len(problems) > 1 else ""
-        raise InputError(problems[0] + more)
 
 
 class Recordings:
@@ -115,7 +106,7 @@ class Recordings:
         self.device = device if has_room else torch.device("cpu")
         self._samples: dict[Path, Tensor] = {}
         if self.in_memory:
-            decoded = _each(_decode, list(sizes), "decoding", progress)
+            decoded = in_threads(_decode, list(sizes), "decoding", progress)
             self._samples = {path: x.to(self.device) for path, x in zip(sizes, decoded, strict=True)}
         where = f"in memory on {self.device}" if self.in_memory else "read from disk as needed"
         log.info("%d files, %.1f h (%.1f GB): %s", len(sizes), needed / 4 / SAMPLE_RATE / 3600, needed / 1e9, where)
@@ -199,24 +190,3 @@ def _check_sound(path: Path) -> None:
 def _refuse_silence(path: Path, peak: float) -> None:
     if peak < SILENT:
         raise InputError(f"{path}: is silent (peak {peak:.1e})")
-
-
-def _each(function: Callable[[Path], T], paths: Sequence[Path], doing: str, progress: Progress) -> list[T]:
-    """Apply to every path in a pool of threads; afterwards raise the first problem and say how many more there are."""
-    results, problems = [], []
-
-    def attempt(path: Path) -> T | InputError:
-        try:
-            return function(path)
-        except InputError as error:
-            return error
-
-    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        for done, result in enumerate(pool.map(attempt, paths), 1):
-            if isinstance(result, InputError):
-                problems.append(str(result))
-            else:
-                results.append(result)
-            progress(doing, done, len(paths))
-    raise_first(problems)
-    return results

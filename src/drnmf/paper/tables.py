@@ -9,16 +9,17 @@ import io
 import json
 import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
 
 from drnmf.files import write_atomically
 from drnmf.models.folders import CONFIG, load_model
 from drnmf.paper.runs import DIVERGED, SETS, SUMMARY, Cell
 from drnmf.paper.waspaa2017 import RECIPES, ROWS, SIZES, Row, ablations
+from drnmf.use.tables import render
 
 log = logging.getLogger("drnmf")
 
@@ -144,8 +145,8 @@ def write_report(recipe: str, folder: Path) -> str:
     tables = {title: lines for title, lines in tables.items() if len(lines) > 1}
     below = remarks(found), changes(recipe)
     forms = {
-        "txt": _document(tables, *below, "{}", _aligned),
-        "md": _document(tables, *below, "## {}", _markdown),
+        "txt": _document(tables, *below, "{}", "text"),
+        "md": _document(tables, *below, "## {}", "markdown"),
         "csv": _flat(found),
         "json": json.dumps(found, indent=2) + "\n",
     }
@@ -209,9 +210,9 @@ def _cell(found: Iterable[Record], key: str) -> str:
 
 
 def _document(
-    tables: dict[str, Lines], remarks: list[str], changes: list[str], heading: str, form: Callable[[Lines], str]
+    tables: dict[str, Lines], remarks: list[str], changes: list[str], heading: str, form: Literal["text", "markdown"]
 ) -> str:
-    parts = [f"{heading.format(title)}\n\n{form(lines)}" for title, lines in tables.items()]
+    parts = [f"{heading.format(title)}\n\n{render(lines, form)}" for title, lines in tables.items()]
     lists = {"Remarks": remarks, "Changes to the paper's settings": changes}
     parts += [
         f"{heading.format(title)}\n\n" + "".join(f"- {x}\n" for x in told) for title, told in lists.items() if told
@@ -219,23 +220,8 @@ def _document(
     return "\n".join(parts)
 
 
-def _aligned(lines: Lines) -> str:
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    aligned = ["  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]).rstrip() for line in lines]
-    return "\n".join(aligned) + "\n"
-
-
-def _markdown(lines: Lines) -> str:
-    head, *body = lines
-    return "".join(f"| {' | '.join(line)} |\n" for line in [head, ["---", *["--:"] * (len(head) - 1)], *body])
-
-
 def _flat(found: Sequence[Record]) -> str:
-    text = io.StringIO()
-    keys = dict.fromkeys(key for record in found for key in record)
-    writer = csv.DictWriter(text, list(keys), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(
-        {k: "" if v is None or (isinstance(v, float) and math.isnan(v)) else v for k, v in r.items()} for r in found
-    )
-    return text.getvalue()
+    keys = list(dict.fromkeys(key for record in found for key in record))
+    values = [[record.get(key) for key in keys] for record in found]
+    defined = [[None if isinstance(value, float) and math.isnan(value) else value for value in row] for row in values]
+    return render([keys, *defined], "csv")

@@ -8,14 +8,11 @@ becomes a Failure with its reason, and the others go on.
 import json
 import math
 import warnings
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from itertools import islice
-from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -27,10 +24,12 @@ from torch.nn.utils.rnn import pad_sequence
 from drnmf.errors import InputError
 from drnmf.files import find_audio
 from drnmf.models.base import Separator
+from drnmf.parallel import in_processes
 from drnmf.progress import Progress, silent
 from drnmf.signal import audio
 from drnmf.signal.metrics import FloatArray, ScoreWarning, check_pair, pesq, sdr, si_sdr, snr, stoi
 from drnmf.signal.spectra import SAMPLE_RATE, istft, n_frames, stft
+from drnmf.use.tables import render
 
 METRICS = ("sdr", "si_sdr", "pesq", "stoi")
 Example = tuple[str, float | None, Tensor, Tensor]  # name, SNR in dB if known, noisy and clean (samples,) at 16 kHz
@@ -81,22 +80,18 @@ class Table:
     def csv(self) -> str:
         """The summary, unrounded; what is not defined stays empty."""
         lines = self.summary()
-        values = (["" if value is None else str(value) for value in line.values()] for line in lines)
-        return "".join(",".join(cells) + "\n" for cells in [list(lines[-1]), *values])
+        return render([list(lines[-1]), *(line.values() for line in lines)], "csv")
 
     def markdown(self) -> str:
         """The summary, rounded, and a list of what could not be scored."""
-        head, *body = self._cells()
-        table = ["| " + " | ".join(cells) + " |" for cells in [head, ["--:"] * len(head), *body]]
-        return "\n".join([*table, "", *(f"- {remark}" for remark in self._remarks())]).rstrip() + "\n"
+        remarks = "".join(f"- {remark}\n" for remark in self._remarks())
+        return render(self._cells(), "markdown") + ("\n" + remarks if remarks else "")
 
     def text(self) -> str:
         """The summary, rounded and aligned, and what could not be scored."""
-        lines = self._cells()
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        return "\n".join([*("  ".join(map(str.rjust, cells, widths)) for cells in lines), *self._remarks()]) + "\n"
+        return render(self._cells(), "text") + "".join(f"{remark}\n" for remark in self._remarks())
 
-    def _cells(self) -> list[list[str]]:
+    def _cells(self) -> list[list[str | None]]:
         lines = self.summary()
         return [list(lines[-1]), *([_cell(key, value) for key, value in line.items()] for line in lines)]
 
@@ -290,30 +285,16 @@ def _score_waves(
 
 
 def _run(tasks: Iterable[Task], jobs: int, total: int, progress: Progress, notes: tuple[str, ...]) -> Table:
-    if jobs < 1:
-        raise InputError(f"jobs must be at least 1, got {jobs}")
-    results = []
-    for result in map(_attempt, tasks) if jobs == 1 else _parallel(tasks, jobs):
-        results.append(result)
+    results = {}
+    for number, result in in_processes(_attempt, tasks, jobs):
+        results[number] = result
         progress("scoring", len(results), total)
-    failures = tuple(result for result in results if isinstance(result, Failure))
-    return Table(tuple(result for result in results if isinstance(result, Row)), failures, notes)
+    ordered = [results[number] for number in sorted(results)]
+    failures = tuple(result for result in ordered if isinstance(result, Failure))
+    return Table(tuple(result for result in ordered if isinstance(result, Row)), failures, notes)
 
 
-def _parallel(tasks: Iterable[Task], jobs: int) -> Iterator[Row | Failure]:
-    """Results in the order of the tasks, which are taken only as fast as they are done: waveforms need memory."""
-    spawn = get_context("spawn")  # a fork of a process in which torch has started threads may hang
-    with ProcessPoolExecutor(jobs, mp_context=spawn, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        pending: deque[Future[Row | Failure]] = deque()
-        for task in tasks:
-            pending.append(pool.submit(_attempt, task))
-            if len(pending) > 4 * jobs:
-                yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
-
-
-def _attempt(task: Task) -> Row | Failure:
+def _attempt(task: Task, progress: Progress) -> Row | Failure:
     if isinstance(task, Failure):
         return task
     try:
@@ -338,9 +319,9 @@ def _means(label: float | str, rows: Sequence[Row]) -> dict[str, Any]:
     return line
 
 
-def _cell(key: str, value: float | str | None) -> str:
+def _cell(key: str, value: float | str | None) -> str | None:
     if value is None:
-        return "-"
+        return None
     if key in ("snr_db", "count"):
         return f"{value:g}" if isinstance(value, float) else str(value)
     digits = 6 if key == "loss" else 3 if key.startswith("stoi") else 2

@@ -4,25 +4,18 @@
 they are complete, so whatever exists is done, and a second run goes on where the first one stopped.
 """
 
-import os
-import signal
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing import get_context
-from multiprocessing.queues import SimpleQueue
-from multiprocessing.synchronize import Event
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drnmf.errors import InputError
 from drnmf.files import SUFFIXES, find_audio
 from drnmf.models.folders import load_model
+from drnmf.parallel import in_processes
 from drnmf.progress import Progress, silent
 from drnmf.use.files import PIPE, enhance_file
-from drnmf.use.streaming import use_one_thread
 
 if TYPE_CHECKING:
     from drnmf.models.base import Separator
@@ -110,20 +103,16 @@ def enhance_tree(
     progress: Progress = silent,
 ) -> Result:
     """Enhance every file that has not been done before, in `jobs` processes; what fails does not stop the others."""
-    if jobs < 1:
-        raise InputError(f"jobs must be at least 1, got {jobs}")
     skipped = [] if overwrite else [task for task in tasks if all(path.exists() for path in _written(task))]
     left = [task for task in tasks if task not in set(skipped)]
     model = load_model(model) if isinstance(model, str | Path) else model
-    settings = {"model": model, "strength": strength, "overwrite": overwrite}
-    results: dict[Task, str | None] = {}
-    for task, failure in (
-        _one_by_one(left, settings, progress) if jobs == 1 else _parallel(left, settings, jobs, progress)
-    ):
-        results[task] = failure
+    work = partial(_attempt, model=model, strength=strength, overwrite=overwrite)
+    results: dict[int, str | None] = {}
+    for number, failure in in_processes(work, left, jobs, progress):
+        results[number] = failure
         progress("files", len(results), len(left))
-    done = tuple(task for task in left if task in results and results[task] is None)
-    failures = tuple(failure for task in left if (failure := results.get(task)) is not None)
+    done = tuple(task for number, task in enumerate(left) if results[number] is None)
+    failures = tuple(failure for _, failure in sorted(results.items()) if failure is not None)
     return Result(done, tuple(skipped), failures)
 
 
@@ -142,14 +131,7 @@ def summary(result: Result) -> str:
     return "\n".join([*lines, ", ".join(counts)])
 
 
-def _one_by_one(
-    tasks: Sequence[Task], settings: dict[str, Any], progress: Progress
-) -> Iterator[tuple[Task, str | None]]:
-    for task in tasks:
-        yield task, _attempt(task, settings, progress)
-
-
-def _attempt(task: Task, settings: dict[str, Any], progress: Progress) -> str | None:
+def _attempt(task: Task, progress: Progress, **settings: Any) -> str | None:
     """Do one task; what went wrong, if anything."""
     try:
         for path in _written(task):
@@ -160,62 +142,3 @@ def _attempt(task: Task, settings: dict[str, Any], progress: Progress) -> str | 
     except OSError as error:
         return f"{task.target}: cannot be written: {error.strerror}"
     return None
-
-
-def _parallel(
-    tasks: Sequence[Task], settings: dict[str, Any], jobs: int, progress: Progress
-) -> Iterator[tuple[Task, str | None]]:
-    spawn = get_context("spawn")  # a fork of a process in which torch has started threads may hang
-    stop, heard = spawn.Event(), spawn.SimpleQueue()
-    numbers: dict[int, int] = {}
-    with ProcessPoolExecutor(jobs, spawn, _start_worker, (settings, stop, heard)) as pool:
-        with _signals_blocked():
-            waiting = {pool.submit(_work, task): task for task in tasks}
-        try:
-            while waiting:
-                finished, _ = wait(waiting, timeout=0.1, return_when=FIRST_COMPLETED)
-                while not heard.empty():
-                    process, what, done, total = heard.get()
-                    kind, _, name = what.partition(",")
-                    progress(f"{kind} {numbers.setdefault(process, len(numbers) + 1)},{name}", done, total)
-                for future in finished:
-                    yield waiting.pop(future), future.result()
-        except BrokenProcessPool:
-            raise InputError("a worker process died, perhaps for lack of memory; go on with fewer --jobs") from None
-        finally:
-            stop.set()
-            pool.shutdown(cancel_futures=True)
-
-
-@contextmanager
-def _signals_blocked() -> Iterator[None]:
-    """While workers start, which inherit it: Ctrl-C reaches all processes, but the first one is to stop the others."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-class _Stopped(BaseException):
-    """The run is over: what is half done is to be removed."""
-
-
-_in_worker: dict[str, Any] = {}  # what a worker process is given once: it cannot travel with the tasks
-
-
-def _start_worker(settings: dict[str, Any], stop: Event, heard: "SimpleQueue[Any]") -> None:
-    use_one_thread()
-    _in_worker.update(settings=settings, stop=stop, heard=heard)
-
-
-def _work(task: Task) -> str | None:
-    def progress(what: str, done: int, total: int) -> None:
-        if _in_worker["stop"].is_set():
-            raise _Stopped
-        _in_worker["heard"].put((os.getpid(), what, done, total))
-
-    return _attempt(task, _in_worker["settings"], progress)

@@ -1,0 +1,135 @@
+"""Many tasks at once: in processes, or in threads where the work is done outside Python's lock."""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing import get_context, parent_process
+from multiprocessing.queues import SimpleQueue
+from multiprocessing.synchronize import Event
+from typing import Any, TypeVar
+
+from drnmf.errors import InputError, raise_first
+from drnmf.progress import Progress, silent
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+
+def in_threads(
+    work: Callable[[Task], Result], tasks: Sequence[Task], what: str, progress: Progress = silent
+) -> list[Result]:
+    """Results in the order of the tasks. All are tried; then the first InputError is raised, with their number."""
+    results, problems = [], []
+
+    def attempt(task: Task) -> Result | InputError:
+        try:
+            return work(task)
+        except InputError as error:
+            return error
+
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        for done, result in enumerate(pool.map(attempt, tasks), 1):
+            if isinstance(result, InputError):
+                problems.append(str(result))
+            else:
+                results.append(result)
+            progress(what, done, len(tasks))
+    raise_first(problems)
+    return results
+
+
+def in_processes(
+    work: Callable[[Task, Progress], Result], tasks: Iterable[Task], jobs: int, progress: Progress = silent
+) -> Iterator[tuple[int, Result]]:
+    """(number of the task, result) as they are done, in `jobs` processes; one job is done in this process.
+
+    Tasks are taken only as fast as they are done, since they may need memory. `work` travels to each process once: what
+    all tasks share belongs there. What it says to its `progress` arrives at ours, with the number of the process.
+    The calling script needs the usual `if __name__ == "__main__":`.
+    """
+    if jobs < 1:
+        raise InputError(f"jobs must be at least 1, got {jobs}")
+    if jobs == 1:
+        return ((number, work(task, progress)) for number, task in enumerate(tasks))
+    return _in_pool(work, tasks, jobs, progress)
+
+
+def _in_pool(
+    work: Callable[[Task, Progress], Result], tasks: Iterable[Task], jobs: int, progress: Progress
+) -> Iterator[tuple[int, Result]]:
+    spawn = get_context("spawn")  # a fork of a process in which torch has started threads may hang
+    stop, said = spawn.Event(), spawn.SimpleQueue()
+    numbers: dict[int, int] = {}
+    waiting: dict[Future[Result], int] = {}
+    remaining = enumerate(tasks)
+    with ProcessPoolExecutor(jobs, spawn, _start_worker, (work, stop, said)) as pool:
+        try:
+            while True:
+                while len(waiting) < 4 * jobs and (following := next(remaining, None)) is not None:
+                    with _signals_blocked():
+                        waiting[pool.submit(_work, following[1])] = following[0]
+                if not waiting:
+                    return
+                finished, _ = wait(waiting, timeout=0.1, return_when=FIRST_COMPLETED)
+                while not said.empty():
+                    process, what, done, total = said.get()
+                    kind, comma, rest = what.partition(",")
+                    progress(f"{kind} {numbers.setdefault(process, len(numbers) + 1)}{comma}{rest}", done, total)
+                for future in finished:
+                    yield waiting.pop(future), future.result()
+        except BrokenProcessPool:
+            raise InputError("a worker process died, perhaps for lack of memory; try again with fewer jobs") from None
+        finally:
+            stop.set()
+            pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _signals_blocked() -> Iterator[None]:
+    """While workers start, which inherit it: Ctrl-C reaches all processes, but the first one is to stop the others."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class _Stopped(BaseException):
+    """The run is over: what is half done is to be removed."""
+
+
+_in_worker: dict[str, Any] = {}  # what a worker is given once
+
+
+def _start_worker(work: Callable[..., Any], stop: Event, said: "SimpleQueue[Any]") -> None:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    os.environ["OMP_NUM_THREADS"] = "1"  # several processes with a thread for each core would wait for each other
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
+    _in_worker.update(work=work, stop=stop, said=said)
+
+
+def _end_with_parent() -> None:
+    """A worker outlives no parent, however that ended."""
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _work(task: Any) -> Any:
+    return _in_worker["work"](task, _say)
+
+
+def _say(what: str, done: int, total: int) -> None:
+    if _in_worker["stop"].is_set():
+        raise _Stopped
+    _in_worker["said"].put((os.getpid(), what, done, total))
