@@ -5,6 +5,7 @@ import torch
 from examples import seeded
 
 NAMES = ("x_BTF", "W_KFN", "alpha_KN", "sparsity_KN", "h0_BN")
+OF_FRAMES = "sparsity_KBTN"
 
 
 def problem(B, T, K, N, F, *, per_atom=False, seed=0):
@@ -16,6 +17,14 @@ def problem(B, T, K, N, F, *, per_atom=False, seed=0):
     )
     L = torch.stack([torch.linalg.matrix_norm(W_FN, 2) ** 2 for W_FN in W])[:, None]
     return dict(zip(NAMES, (x, W, L * (0.7 + alpha), sparsity * F * N**0.5 / 8, h0), strict=True))
+
+
+def with_sparsity_of_frames(arguments, layers, seed=0):
+    """The same problem with thresholds that change from frame to frame, for all layers together or for each."""
+    (B, T, _), (_, _, N) = arguments["x_BTF"].shape, arguments["W_KFN"].shape
+    size = float(arguments["sparsity_KN"].mean())
+    more = size * torch.randn(layers, B, T, N, generator=seeded(seed + 1), dtype=torch.float64)
+    return {**arguments, OF_FRAMES: more}
 
 
 def values_and_gradients(function, arguments, *, needed=NAMES, **options):

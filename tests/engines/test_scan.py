@@ -5,11 +5,22 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch._subclasses import FakeTensorMode
 
 from drnmf import InputError, lipschitz
+from drnmf.engines import scan_cluster, scan_grid, scan_triton
+from drnmf.engines.blocks import BlockEngine
+from drnmf.engines.problem import Problem
 from drnmf.engines.scan import scan
 from drnmf.maths.thresholding import unfolded_ista
-from engines.problems import NAMES, assert_same, problem, values_and_gradients
+from engines.problems import (
+    NAMES,
+    OF_FRAMES,
+    assert_same,
+    problem,
+    values_and_gradients,
+    with_sparsity_of_frames,
+)
 from examples import DEVICES, dictionary, noisy, seeded
 
 FORMS = ("gram", "factored")
@@ -31,14 +42,19 @@ module = importlib.import_module("drnmf.engines.scan")
     options=st.sampled_from(OPTIONS),
     form=st.sampled_from(("auto", *FORMS)),
     rows=st.sampled_from((1, 7, 1024)),
+    of_frames=st.sampled_from((None, "layers", "layer")),
     seed=st.integers(0, 10**6),
 )
-def test_equals_autograd_over_the_readable_loop(B, T, K, N, F, per_atom, options, form, rows, seed):
-    arguments = problem(B, T, K, N, F, per_atom=per_atom, seed=seed)
-    expected = values_and_gradients(unfolded_ista, arguments, **options)
+def test_equals_autograd_over_the_readable_loop(B, T, K, N, F, per_atom, options, form, rows, of_frames, seed):
+    arguments, needed = problem(B, T, K, N, F, per_atom=per_atom, seed=seed), NAMES
+    if of_frames is not None:
+        arguments = with_sparsity_of_frames(arguments, 1 if of_frames == "layers" else K, seed)
+        needed = (*NAMES, OF_FRAMES)
+    expected = values_and_gradients(unfolded_ista, arguments, needed=needed, **options)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "ROWS", rows)  # so that a few frames are several blocks
-        assert_same(values_and_gradients(scan, arguments, **options, form=form), expected)
+        patch.setattr(BlockEngine, "rows", rows)
+        assert_same(values_and_gradients(scan, arguments, needed=needed, **options, form=form), expected)
 
 
 @pytest.mark.parametrize("options", OPTIONS)
@@ -48,6 +64,33 @@ def test_gradients_are_those_of_finite_differences(form, options, per_atom):
     arguments = problem(2, 3, 2, 3, 4, per_atom=per_atom)
     leaves = [value.requires_grad_() for value in arguments.values()]
     assert torch.autograd.gradcheck(lambda *v: scan(**dict(zip(NAMES, v, strict=True)), **options, form=form), leaves)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("layers", [1, 3])
+def test_the_same_sparsity_in_all_frames_is_that_of_the_layers(form, layers):
+    """And its gradient, summed over frames, is theirs."""
+    arguments = problem(2, 5, 3, 6, 7, per_atom=True)
+    expected = values_and_gradients(scan, arguments, form=form)
+    moved = arguments["sparsity_KN"][:1] / 2 if layers == 1 else arguments["sparsity_KN"] / 2
+    split = {
+        **arguments,
+        "sparsity_KN": arguments["sparsity_KN"] - moved,
+        OF_FRAMES: moved[:, None, None].expand(layers, 2, 5, 6),
+    }
+    results = values_and_gradients(scan, split, needed=(*NAMES, OF_FRAMES), form=form)
+    assert_same(results, expected)
+    summed = expected["sparsity_KN"] if layers > 1 else expected["sparsity_KN"].sum(0, keepdim=True)
+    torch.testing.assert_close(results[OF_FRAMES].sum((1, 2)), summed)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("layers", [1, 2])
+def test_gradients_of_the_sparsity_of_frames_are_those_of_finite_differences(form, layers):
+    arguments = with_sparsity_of_frames(problem(2, 3, 2, 3, 4), layers)
+    leaves = [value.requires_grad_() for value in arguments.values()]
+    names = list(arguments)
+    assert torch.autograd.gradcheck(lambda *v: scan(**dict(zip(names, v, strict=True)), form=form), leaves)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -157,6 +200,34 @@ def test_the_cheaper_form_is_chosen(sizes, form):
     assert not torch.equal(results["gram"], results["factored"])  # else the line above says nothing
 
 
+@pytest.mark.parametrize(
+    ("K", "N", "dtype", "of_frames", "name"),
+    [
+        (5, 200, torch.float32, False, "cluster"),
+        (5, 200, torch.float32, True, "cluster"),
+        (5, 2000, torch.float32, False, "grid"),
+        (5, 2000, torch.float32, True, "factored"),
+        (25, 200, torch.float32, False, "triton"),
+        (25, 2000, torch.float32, False, "factored"),
+        (5, 200, torch.float64, False, "gram"),
+    ],
+)
+def test_the_order_of_the_engines_on_a_gpu(K, N, dtype, of_frames, name, monkeypatch):
+    """On a pretended GPU, with all kernels installed."""
+    monkeypatch.setattr(scan_cluster, "available", lambda device: True)
+    monkeypatch.setattr(scan_grid, "available", lambda device: True)
+    monkeypatch.setattr(scan_grid, "_multiprocessors", lambda device: 132)
+    monkeypatch.setattr(scan_triton, "find_spec", lambda name: name)
+    with FakeTensorMode():
+        x, W, alpha, h0 = (
+            torch.empty(shape, dtype=dtype, device="cuda") for shape in ((32, 500, 257), (K, 257, N), (K, N), (32, N))
+        )
+        more = torch.empty(1, 32, 500, N, dtype=dtype, device="cuda") if of_frames else None
+        problem = Problem(x, h0, W, alpha, alpha, more, residual_first_layer=True)
+        assert module._choose(problem, "auto", module.ENGINES).name == name
+        assert module._choose(problem, name, module.ENGINES).name == name
+
+
 def test_keeps_less_than_half_of_what_autograd_keeps():
     def kept_bytes(function):
         kept = {}
@@ -184,6 +255,12 @@ def test_keeps_less_than_half_of_what_autograd_keeps():
         ({"sparsity_KN": torch.ones(1, 6)}, "sparsity must be"),
         ({"h0_BN": torch.zeros(2, 6, dtype=torch.float64)}, "one dtype and one device.*float32.*float64"),
         ({"form": "fast"}, "form.*'fast'"),
+        ({"form": "cluster"}, "'cluster' is for float32 on a GPU"),
+        (
+            {"sparsity_KBTN": torch.zeros(3, 2, 3, 6)},
+            r"sparsity of frames must be .* = \(2, 2, 3, 6\), got \(3, 2, 3, 6\)",
+        ),
+        ({"sparsity_KBTN": torch.zeros(1, 2, 3, 6), "form": "grid"}, "'grid' is for .* one sparsity for all frames"),
     ],
 )
 def test_what_does_not_fit_is_named(change, message):

@@ -1,4 +1,4 @@
-"""The GPU kernels of `scan_triton`, `scan_cluster` and `scan_grid` against the readable loop in double precision.
+"""The GPU kernels of `triton_kernels`, `scan_cluster` and `scan_grid` against the readable loop in double precision.
 
 They need a GPU; with Triton installed, `TRITON_INTERPRET=1` runs the smaller sizes of its own on any machine, slowly.
 """
@@ -18,14 +18,22 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 if not INTERPRETED and not torch.cuda.is_available():
     pytest.skip("no GPU here", allow_module_level=True)
 
-from drnmf.engines import scan_cluster, scan_grid, scan_triton  # noqa: E402
+from drnmf.engines import scan_cluster, scan_grid, triton_kernels  # noqa: E402
 from drnmf.engines.scan import scan  # noqa: E402
 from drnmf.maths.thresholding import lipschitz, unfolded_ista  # noqa: E402
 
 DEVICE = torch.device("cpu" if INTERPRETED else "cuda")
 TOLERANCE = 1e-4
 LEAVES = ("x", "W", "alpha", "sparsity", "h0")
+ARGUMENTS = dict(zip(LEAVES, ("x_BTF", "W_KFN", "alpha_KN", "sparsity_KN", "h0_BN"), strict=True))
+ARGUMENTS["of_frames"] = "sparsity_KBTN"
 on_gpu = pytest.mark.skipif(INTERPRETED, reason="needs a GPU")
+every_gram_kernel = pytest.mark.parametrize("form", ["triton", pytest.param("cluster", marks=on_gpu)])
+
+
+def skip_if_too_large(form: str, K: int, N: int) -> None:
+    if form == "cluster" and not scan_cluster.usable(torch.empty(0, device=DEVICE), K, N):
+        pytest.skip("more than the shared memory of a cluster holds")
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +64,7 @@ def error(output: Tensor, reference: Tensor) -> float:
 def check(
     problem: dict[str, Tensor],
     *,
-    form: str = "kernel",
+    form: str,
     dtype: torch.dtype = torch.float32,
     tolerance: float = TOLERANCE,
     **options: bool,
@@ -68,11 +76,10 @@ def check(
     dh = dh.to(dtype)
     for function, kind in ((scan, dtype), (unfolded_ista, torch.float64)):
         leaves = {name: value.to(DEVICE, kind).requires_grad_() for name, value in problem.items()}
-        named = {"alpha_KN": leaves["alpha"], "sparsity_KN": leaves["sparsity"], "h0_BN": leaves["h0"]}
         chosen = {"form": form} if function is scan else {}
-        h = function(leaves["x"], leaves["W"], **named, **options, **chosen)
-        results.append([h, *torch.autograd.grad(h, [leaves[name] for name in LEAVES], dh.to(kind))])
-    errors = {name: error(*pair) for name, pair in zip(("h", *LEAVES), zip(*results, strict=True), strict=True)}
+        h = function(**{ARGUMENTS[name]: leaf for name, leaf in leaves.items()}, **options, **chosen)
+        results.append([h, *torch.autograd.grad(h, [*leaves.values()], dh.to(kind))])
+    errors = {name: error(*pair) for name, pair in zip(("h", *problem), zip(*results, strict=True), strict=True)}
     assert all(value < tolerance for value in errors.values()), errors  # NaN fails too
 
 
@@ -112,8 +119,19 @@ def far_from_the_kink(B: int, T: int, K: int, N: int) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize(("B", "T", "K", "N"), sizes(5 if INTERPRETED else 16, seed=1))
-def test_values_and_gradients_over_sizes(B: int, T: int, K: int, N: int) -> None:
-    check(far_from_the_kink(B, T, K, N))
+@every_gram_kernel
+def test_values_and_gradients_over_sizes(form: str, B: int, T: int, K: int, N: int) -> None:
+    skip_if_too_large(form, K, N)
+    check(far_from_the_kink(B, T, K, N), form=form)
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+@pytest.mark.parametrize("warm_start", [True, False])
+@every_gram_kernel
+def test_a_sparsity_for_every_frame(form: str, warm_start: bool, layers: int) -> None:
+    problem = far_from_the_kink(3, 7, 3, 40)
+    problem["of_frames"] = 0.2 * torch.rand(layers, 3, 7, 40, generator=torch.Generator().manual_seed(1))
+    check(problem, form=form, warm_start=warm_start)
 
 
 @on_gpu
@@ -180,28 +198,33 @@ def test_bfloat16(N: int) -> None:
 @pytest.mark.parametrize("warm_start", [True, False])
 @pytest.mark.parametrize("residual_first_layer", [True, False])
 @pytest.mark.parametrize("per_atom", [True, False])
-def test_values_and_gradients_with_every_option(per_atom: bool, residual_first_layer: bool, warm_start: bool) -> None:
+@every_gram_kernel
+def test_values_and_gradients_with_every_option(
+    form: str, per_atom: bool, residual_first_layer: bool, warm_start: bool
+) -> None:
     problem = spectra(3, 5, 3, 40, per_atom=per_atom)
-    check(problem, residual_first_layer=residual_first_layer, warm_start=warm_start)
+    check(problem, form=form, residual_first_layer=residual_first_layer, warm_start=warm_start)
 
 
 @pytest.mark.parametrize("N", [8, 9, 31, 64, 130, 200, 257, 512])
-def test_sizes_that_fill_the_tiles_and_sizes_that_do_not(N: int) -> None:
-    check(spectra(2, 3, 2, N))
+@every_gram_kernel
+def test_sizes_that_fill_the_tiles_and_sizes_that_do_not(form: str, N: int) -> None:
+    skip_if_too_large(form, 2, N)
+    check(spectra(2, 3, 2, N), form=form)
 
 
-def test_an_empty_batch_and_no_frames() -> None:
+@every_gram_kernel
+def test_an_empty_batch_and_no_frames(form: str) -> None:
     for B, T in ((0, 3), (2, 0)):
         problem = {name: value.to(DEVICE) for name, value in spectra(2, 3, 2, 16).items()}
         named = {"alpha_KN": problem["alpha"], "sparsity_KN": problem["sparsity"], "h0_BN": problem["h0"][:B]}
-        assert scan(problem["x"][:B, :T], problem["W"], **named, form="kernel").shape == (B, T, 16)
+        assert scan(problem["x"][:B, :T], problem["W"], **named, form=form).shape == (B, T, 16)
 
 
 @pytest.mark.parametrize(("B", "T", "K", "N"), sizes(5 if INTERPRETED else 16, seed=2))
-@pytest.mark.parametrize("kernels", [scan_triton, pytest.param(scan_cluster, marks=on_gpu)])
+@pytest.mark.parametrize("kernels", [triton_kernels, pytest.param(scan_cluster, marks=on_gpu)])
 def test_kernels_alone_write_every_row_and_nothing_else(kernels: ModuleType, B: int, T: int, K: int, N: int) -> None:
-    if kernels is scan_cluster and not scan_cluster.usable(torch.empty(0, device=DEVICE), K, N):
-        pytest.skip("more than the shared memory of a cluster holds")
+    skip_if_too_large("cluster" if kernels is scan_cluster else "triton", K, N)
     generator = torch.Generator().manual_seed(B + T + K + N)
     A = (0.5 * torch.eye(N) + 0.3 * torch.randn(K, N, N, generator=generator) / N**0.5).to(DEVICE)
     b = torch.randn(K, T, B, N, generator=generator).to(DEVICE)
@@ -233,18 +256,19 @@ def test_kernels_alone_write_every_row_and_nothing_else(kernels: ModuleType, B: 
     assert G[:-1, 0].isnan().all()
 
 
-def test_what_is_not_a_number_stays_in_its_sequence_and_shows() -> None:
+@every_gram_kernel
+def test_what_is_not_a_number_stays_in_its_sequence_and_shows(form: str) -> None:
     problem = {name: value.to(DEVICE) for name, value in spectra(3, 4, 2, 20).items()}
     problem["x"][1, 2, 5] = torch.nan
     named = {"alpha_KN": problem["alpha"], "sparsity_KN": problem["sparsity"], "h0_BN": problem["h0"]}
-    h = scan(problem["x"], problem["W"], **named, form="kernel")
+    h = scan(problem["x"], problem["W"], **named, form=form)
     assert h[1, 2:].isnan().all()
     assert not h[1, :2].isnan().any()
     assert not h[[0, 2]].isnan().any()
 
 
 @on_gpu
-@pytest.mark.parametrize(("form", "N"), [("kernel", 200), ("grid", 2000)])
+@pytest.mark.parametrize(("form", "N"), [("cluster", 200), ("grid", 2000)])
 def test_chosen_by_itself_and_the_same_every_time(form: str, N: int) -> None:
     problem = {name: value.to(DEVICE) for name, value in spectra(8, 50, 2, N).items()}
     named = {"alpha_KN": problem["alpha"], "sparsity_KN": problem["sparsity"], "h0_BN": problem["h0"]}
@@ -254,7 +278,7 @@ def test_chosen_by_itself_and_the_same_every_time(form: str, N: int) -> None:
 
 
 @on_gpu
-@pytest.mark.parametrize(("form", "N"), [("kernel", 40), ("grid", 300)])
+@pytest.mark.parametrize(("form", "N"), [("triton", 40), ("cluster", 40), ("grid", 300)])
 def test_replayed_from_a_cuda_graph(form: str, N: int) -> None:
     problem = {name: value.to(DEVICE).requires_grad_() for name, value in spectra(4, 20, 2, N).items()}
     leaves = [problem[name] for name in LEAVES]

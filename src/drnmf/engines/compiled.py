@@ -1,7 +1,7 @@
-"""The recurrence in C: `scan` calls it on CPUs. Where `steps.c` is not compiled, PyTorch does the same, slower.
+"""The recurrence in C, for CPUs. Where `steps.c` is not compiled, PyTorch does the same, slower.
 
-Sequences do not depend on each other, so each thread takes some of them through all frames and layers. Large products
-are part of it: between them, the threads of PyTorch would go on turning for a while and take the processors away.
+Sequences do not depend on each other, so each thread takes some of them through all frames and layers. C also computes
+the large products: PyTorch's threads keep spinning for a while after one of its own, which would slow the others down.
 """
 
 import ctypes
@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 
 from drnmf.engines.library import TYPES, agrees, function, load, type_name
+from drnmf.engines.problem import Gradients, Needs, Problem
+from drnmf.engines.products import Layers, Sums
 
 _PLAIN = (Tensor, torch.nn.Parameter)  # not the stand-ins that tracing makes: they have no memory
 _BLOCK = 1024  # rows, frames of all sequences, whose activations of all layers are in memory at once
@@ -35,6 +37,34 @@ def usable(x: Tensor) -> bool:
     return x.device.type == "cpu" and type_name(x.dtype) in TYPES and type(x) in _PLAIN and library() is not None
 
 
+class Compiled:
+    """The Gram form in C."""
+
+    name = "compiled"
+    takes = "float32 and float64 frames on a CPU that need no gradient"
+
+    def usable(self, problem: Problem, *, by_name: bool) -> bool:
+        """Where `steps.c` is compiled; it does not have dL/dx."""
+        able = usable(problem.x_BTF) and not problem.x_BTF.requires_grad and problem.sparsity_KBTN is None
+        return able and (by_name or problem.cheaper_by_gram())
+
+    def forward(self, problem: Problem, needs: Needs | None) -> tuple[Tensor, list[Tensor]]:
+        """Return h (B, T, N), and all activations for parts of the sequences."""
+        layers = Layers.of(problem, gram=True)
+        packed = Packed(panels(layers.scaled_KFN), panels(layers.A_KNN()), layers.threshold_KN.contiguous())
+        if needs is None:
+            return activations(problem.x_BTF, problem.h0_BN, packed), []
+        return forward(problem.x_BTF, problem.h0_BN, packed)
+
+    def backward(self, dh_BTN: Tensor, problem: Problem, kept: list[Tensor], needs: Needs) -> Gradients:
+        """The gradients of all tensors but x."""
+        sums = Sums(Layers.of(problem, gram=True))
+        ds_BN, sums.eg_KFN, sums.sg_K = backward(dh_BTN, problem.x_BTF, kept, sums.layers.A_KNN())
+        if not problem.residual_first_layer:
+            sums.sg_K[0] = 0  # that layer's matrix is the identity, whatever W is
+        return None, ds_BN, *sums.gradients(problem.sparsity_KN), None
+
+
 class _Scan(ctypes.Structure):
     """As in `steps.c`."""
 
@@ -45,17 +75,12 @@ class _Scan(ctypes.Structure):
     )
 
 
-class Layers(NamedTuple):
+class Packed(NamedTuple):
     """What the Gram form multiplies by: matrices in panels."""
 
     W_KFN: Tensor  # W / alpha
     A_KNN: Tensor  # I - W^T W / alpha
     threshold_KN: Tensor  # lambda / alpha
-
-
-def pack(W_KFN: Tensor, A_KNN: Tensor, threshold_KN: Tensor) -> Layers:
-    """The layers as C reads them."""
-    return Layers(panels(W_KFN), panels(A_KNN), threshold_KN.contiguous())
 
 
 def panels(A: Tensor, most: int = _PANEL) -> Tensor:
@@ -71,7 +96,7 @@ def panels(A: Tensor, most: int = _PANEL) -> Tensor:
     return padded.reshape(*A.shape[:-2], rows, n, width).transpose(-3, -2).contiguous()
 
 
-def activations(x_BTF: Tensor, h0_BN: Tensor, layers: Layers) -> Tensor:
+def activations(x_BTF: Tensor, h0_BN: Tensor, layers: Packed) -> Tensor:
     """Activations h (B, T, N) of the last layer; those of the others are kept for a block of frames only."""
     (B, T, _), N = x_BTF.shape, h0_BN.shape[1]
     h_BTN, state = x_BTF.new_empty(B, T, N), h0_BN
@@ -82,7 +107,7 @@ def activations(x_BTF: Tensor, h0_BN: Tensor, layers: Layers) -> Tensor:
     return h_BTN
 
 
-def forward(x_BTF: Tensor, h0_BN: Tensor, layers: Layers) -> tuple[Tensor, list[Tensor]]:
+def forward(x_BTF: Tensor, h0_BN: Tensor, layers: Packed) -> tuple[Tensor, list[Tensor]]:
     """Activations h (B, T, N) of the last layer, and of all layers (K, 1 + T, b, N) for parts of the sequences.
 
     The first frame of the last layer is the state before, h0; that of the others is not used.
@@ -117,7 +142,7 @@ def _rows_together(x: Tensor) -> Tensor:
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
-def _struct(x: Tensor, h: Tensor, H: Tensor, A: Tensor, layers: Layers | None = None) -> _Scan:
+def _struct(x: Tensor, h: Tensor, H: Tensor, A: Tensor, layers: Packed | None = None) -> _Scan:
     (B, T, F), (K, _, N, N_step) = x.shape, A.shape
     W, threshold = (layers.W_KFN.data_ptr(), layers.threshold_KN.data_ptr()) if layers else (None, None)
     W_layer = layers.W_KFN.stride(0) if layers else 0

@@ -60,6 +60,15 @@ class Kernel:
             )
 
 
+def layer_rows(H_KTBN: Tensor) -> int:
+    """Rows of N from a layer to the next one."""
+    _, _, B, N = H_KTBN.shape
+    layer, *frames = H_KTBN.stride()
+    if [*frames, layer % N] != [B * N, N, 1, 0]:
+        raise ValueError(f"the kernels need layers of contiguous frames, got strides {H_KTBN.stride()}")
+    return layer // N
+
+
 @cache
 def _driver() -> ctypes.CDLL:
     return ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")

@@ -1,4 +1,4 @@
-"""The steps of the Gram-form scan on thread-block clusters: `scan` calls them on GPUs that have them (from Hopper).
+"""The steps of the Gram form on thread-block clusters, for GPUs that have them (from Hopper).
 
 One step is a vector times a matrix for each sequence. Read from the second-level cache, the matrices make it wait;
 here a cluster of blocks holds all layers' matrices in its shared memory, K N^2 floats that are read once, and only the
@@ -10,11 +10,37 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from drnmf.engines.cuda_kernel import SHARED, Kernel, available
+from drnmf.engines.blocks import KERNEL_ROWS
+from drnmf.engines.cuda_kernel import SHARED, Kernel, available, layer_rows
+from drnmf.engines.gram import GramEngine
+from drnmf.engines.problem import Problem
+from drnmf.engines.products import Layers
 
 LANES, COLUMNS = 8, 2  # as in the kernel: threads and columns of a group
 CLUSTERS = (1, 2, 4, 8)  # blocks in one; fewer are faster to meet, more hold more
 MOST_COLUMNS = 52  # of a block, where a larger cluster can have less
+
+
+class Cluster(GramEngine):
+    """The Gram form with all steps of a block in one kernel."""
+
+    name = "cluster"
+    takes = "float32 on a GPU from Hopper on, with matrices that fit into the shared memory of a cluster"
+    rows = KERNEL_ROWS
+    adds = False
+
+    def usable(self, problem: Problem, *, by_name: bool) -> bool:
+        """Where the matrices fit."""
+        K, _, N = problem.W_KFN.shape
+        return usable(problem.x_BTF, K, N)
+
+    def forward_(self, H: Tensor, layers: Layers) -> None:
+        """As `GramEngine` has it."""
+        forward_(H, layers.A_KNN())
+
+    def backward_(self, G: Tensor, H: Tensor, layers: Layers) -> None:
+        """As `GramEngine` has it."""
+        backward_(G, H, layers.A_KNN())
 
 
 def usable(x: Tensor, K: int, N: int) -> bool:
@@ -54,15 +80,6 @@ def _run(rows_KTBN: Tensor, H_KTBN: Tensor, A_KNN: Tensor, *, backward: bool) ->
 def sequences_of(B: int) -> int:
     """Sequences of a cluster: about 16 clusters run at a time."""
     return 1 if B <= 16 else 2 if B <= 32 else 4
-
-
-def layer_rows(H_KTBN: Tensor) -> int:
-    """Rows of N from a layer to the next one."""
-    _, _, B, N = H_KTBN.shape
-    layer, *frames = H_KTBN.stride()
-    if [*frames, layer % N] != [B * N, N, 1, 0]:
-        raise ValueError(f"the kernels need layers of contiguous frames, got strides {H_KTBN.stride()}")
-    return layer // N
 
 
 def _size(K: int, N: int, sequences: int) -> tuple[int, int, int] | None:

@@ -10,8 +10,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from drnmf.engines.cuda_kernel import SHARED, Kernel, available
-from drnmf.engines.scan_cluster import layer_rows
+from drnmf.engines.blocks import KERNEL_ROWS, BlockEngine
+from drnmf.engines.cuda_kernel import SHARED, Kernel, available, layer_rows
+from drnmf.engines.problem import Problem
+from drnmf.engines.products import Block, Layers
 
 ATOMS, SEQUENCES, WARPS, ROW = 32, 16, 17, 36  # of a block, of a group, and others as in the kernel
 LEAST_ATOMS = 256  # of a dictionary: with fewer, a cluster is the better way
@@ -23,10 +25,46 @@ class _Size(NamedTuple):
     shared: int  # bytes
 
 
+class Grid(BlockEngine):
+    """The factored form with all steps of a block in one kernel, which makes x - s W^T and q on its way."""
+
+    name = "grid"
+    takes = (
+        "float32 on a GPU from Hopper on, with one sparsity for all frames and dictionaries that fit into its memory"
+    )
+    gram = False
+    rows = KERNEL_ROWS
+    adds = False
+
+    def usable(self, problem: Problem, *, by_name: bool) -> bool:
+        """Where the dictionaries fit; by itself for many atoms."""
+        if problem.sparsity_KBTN is not None:
+            return False
+        K, F, N = problem.W_KFN.shape
+        return (by_name or N >= LEAST_ATOMS) and usable(problem.x_BTF, len(problem.x_BTF), K, F, N)
+
+    def forward_block(self, block: Block, layers: Layers, *, keep_e: bool) -> Tensor | None:
+        """As `BlockEngine` has it."""
+        C, B, F = block.x_CBF.shape
+        e = block.x_CBF.new_empty(len(layers.W_KFN), C, B, F + 1) if keep_e else None
+        if e is not None:
+            e[..., F] = 1
+        weights = layers.W_KFN, layers.alpha_KN, layers.threshold_KN
+        forward_(block.H, block.x_CBF, *weights, residual=layers.residual_K[0], e_KTBF=e)
+        return e
+
+    def backward_block(self, G: Tensor, H: Tensor, layers: Layers) -> Tensor | None:
+        """As `BlockEngine` has it."""
+        K, F, _ = layers.W_KFN.shape
+        q_KCBF = G.new_empty(K, G.shape[1] - 1, G.shape[2], F)
+        backward_(G, H, layers.W_KFN, layers.alpha_KN, residual=layers.residual_K[0], q_KTBF=q_KCBF)
+        return q_KCBF.flatten(1, 2)
+
+
 def usable(x: Tensor, B: int, K: int, F: int, N: int) -> bool:
     """Whether the kernels can run on tensors like `x`: all dictionaries must fit into the shared memory of the GPU."""
-    fits = x.dtype == torch.float32 and available(x.device) and N >= LEAST_ATOMS
-    return fits and _size(B, K, F, N, _multiprocessors(x.device)) is not None
+    able = x.dtype == torch.float32 and available(x.device)
+    return able and _size(B, K, F, N, _multiprocessors(x.device)) is not None
 
 
 def forward_(

@@ -76,7 +76,7 @@ class Network(NamedTuple):
 
             from drnmf.engines import compiled as steps
 
-            layers = steps.Layers(*map(torch.from_numpy, (self.W_KFN, self.A_KNN, self.threshold_KN)))
+            layers = steps.Packed(*map(torch.from_numpy, (self.W_KFN, self.A_KNN, self.threshold_KN)))
             return steps.activations(x_BTF, h0_BN, layers)
         (B, T, _), run, struct = x_BTF.shape, library.function("activations", x_BTF.dtype), self.struct()
         x_BTF, state_BN, h_BTN = x_BTF.contiguous(), h0_BN.clone(), x_BTF.new_empty(B, T, h0_BN.shape[1])

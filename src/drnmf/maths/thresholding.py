@@ -93,20 +93,25 @@ def unfolded_ista(
     alpha_KN: Tensor,
     sparsity_KN: Tensor,
     h0_BN: Tensor,
+    sparsity_KBTN: Tensor | None = None,
     residual_first_layer: bool = True,
     warm_start: bool = True,
 ) -> Tensor:
     """Algorithm 2 with a dictionary, step and threshold for each iteration k: the DR-NMF network's h (B, T, N).
 
-    `alpha_KN` and `sparsity_KN` may be (K, 1): one value per layer. `residual_first_layer=False` leaves
+    `alpha_KN` and `sparsity_KN` may be (K, 1): one value per layer. `sparsity_KBTN` is what single frames add to
+    `sparsity_KN`; it may be (1, B, T, N), the same for all layers. `residual_first_layer=False` leaves
     -W^T W h / alpha out of layer 1, as the original code does; `warm_start=False` starts every frame from `h0_BN`.
     """
     layers = list(zip(W_KFN, alpha_KN, sparsity_KN, strict=True))
+    more_KBTN = None if sparsity_KBTN is None else sparsity_KBTN.expand(len(layers), -1, -1, -1)
     h = h0_BN
     frames = []
-    for x_BF in x_BTF.unbind(1):
+    for t, x_BF in enumerate(x_BTF.unbind(1)):
         h = h if warm_start else h0_BN
         for k, (W, alpha, sparsity) in enumerate(layers):
+            if more_KBTN is not None:
+                sparsity = sparsity + more_KBTN[k, :, t]
             if k == 0 and not residual_first_layer:
                 h = torch.relu(h + (x_BF @ W - sparsity) / alpha)
             else:

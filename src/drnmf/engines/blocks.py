@@ -1,0 +1,117 @@
+"""Engines that go through the frames in blocks: their kinds only say how the steps of one block are taken."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from drnmf.engines.problem import Gradients, Needs, Problem
+from drnmf.engines.products import Block, Layers, Sums
+
+ROWS = 1024  # frames x sequences in a block: enough for efficient products, few enough to stay in cache
+KERNEL_ROWS = 2**16  # for the GPU kernels: few launches; so many rows of g are in memory at once
+
+
+class BlockEngine(ABC):
+    """An engine in the Gram form or in the factored one."""
+
+    name: ClassVar[str]
+    takes: ClassVar[str]
+    gram: ClassVar[bool]
+    rows: ClassVar[int] = ROWS
+    adds: ClassVar[bool] = True  # whether `backward_block` adds to what is in G[:-1], which must then be zeros
+
+    @abstractmethod
+    def usable(self, problem: Problem, *, by_name: bool) -> bool:
+        """As `problem.Engine` has it."""
+
+    @abstractmethod
+    def forward_block(self, block: Block, layers: Layers, *, keep_e: bool) -> Tensor | None:
+        """Fill H[:, 1:] from the state H[-1, 0].
+
+        To `keep_e`, a kernel that has it returns e = [x - s W^T, 1] (K, C, B, F + 1).
+        """
+
+    @abstractmethod
+    def backward_block(self, G: Tensor, H: Tensor, layers: Layers) -> Tensor | None:
+        """Turn dL/dh in G[-1, 1:] into g in G[:, 1:], and put dL/ds of the state before the block into G[-1, 0].
+
+        A kernel that has it returns q (K, C B, F).
+        """
+
+    def forward(self, problem: Problem, needs: Needs | None) -> tuple[Tensor, list[Tensor]]:
+        """Return h (B, T, N); for gradients also H of every block and, if a kernel has it, then e of every block."""
+        (B, T, _), N = problem.x_BTF.shape, problem.h0_BN.shape[1]
+        layers = Layers.of(problem, gram=self.gram)
+        h_BTN = problem.x_BTF.new_empty(B, T, N)
+        state = problem.h0_BN
+        kept, kept_e = [], []
+        for block, h_CBN in zip(self._blocks(problem), self._split(h_BTN), strict=True):
+            block.H[-1, 0] = state
+            e = self.forward_block(block, layers, keep_e=needs is not None and needs.parameters)
+            h_CBN.copy_(block.H[-1, 1:])
+            state = block.H[-1, -1]
+            if needs is not None:
+                kept.append(block.H)
+            if e is not None:
+                kept_e.append(e)
+        return h_BTN, kept + kept_e
+
+    def backward(self, dh_BTN: Tensor, problem: Problem, kept: list[Tensor], needs: Needs) -> Gradients:
+        """The gradients of a problem's tensors from that of h, from the last block to the first."""
+        layers = Layers.of(problem, gram=self.gram)
+        sums = Sums(layers)
+        ds_BN = dh_BTN.new_zeros(problem.h0_BN.shape)
+        dx: list[Tensor] = []
+        dsparsity: list[Tensor] = []
+        dh_blocks = self._split(dh_BTN)
+        n = len(dh_blocks)
+        blocks = list(self._blocks(problem, kept[:n]))
+        kept_e: list[Tensor | None] = [*kept[n:]] or [None] * n
+        for block, dh_CBN, e_KCBF in zip(blocks[::-1], dh_blocks[::-1], kept_e[::-1], strict=True):
+            G = torch.zeros_like(block.H) if self.adds else torch.empty_like(block.H)
+            G[-1, 0], G[-1, 1:] = 0, dh_CBN
+            G[-1, -1] += ds_BN
+            q_KRF = self.backward_block(G, block.H, layers)
+            ds_BN, g_KCBN = G[-1, 0], G[:, 1:]
+            if q_KRF is None and (needs.x_BTF or not self.gram):
+                q_KRF = g_KCBN.flatten(1, 2) @ layers.scaled_KFN.mT
+            if needs.x_BTF and q_KRF is not None:
+                dx.append(q_KRF.sum(0).view_as(block.x_CBF))
+            if needs.sparsity_KBTN:
+                dsparsity.append(_by_sparsity(g_KCBN, block, layers))
+            if needs.parameters:
+                sums.add(block, g_KCBN, q_KRF, e_KCBF)
+        # a copy of ds: a view would hold all of G
+        return _joined(dx), ds_BN.clone(), *sums.gradients(problem.sparsity_KN), _joined(dsparsity)
+
+    def _split(self, x_BTF: Tensor) -> tuple[Tensor, ...]:
+        """Frames in blocks, each (C, B, F)."""
+        return torch.split(x_BTF.transpose(0, 1), self._frames(x_BTF))
+
+    def _frames(self, x_BTF: Tensor) -> int:
+        return max(1, self.rows // max(1, len(x_BTF)))
+
+    def _blocks(self, problem: Problem, kept: list[Tensor] | None = None) -> Iterator[Block]:
+        """All blocks, with the activations that were kept or room for new ones."""
+        B, (K, _, N) = len(problem.x_BTF), problem.W_KFN.shape
+        sparsity, x = problem.sparsity_KBTN, problem.x_BTF
+        for i, x_CBF in enumerate(self._split(x)):
+            H = x.new_empty(K, 1 + len(x_CBF), B, N) if kept is None else kept[i]
+            first = i * self._frames(x)
+            frames = None if sparsity is None else sparsity[:, :, first : first + len(x_CBF)].transpose(1, 2)
+            yield Block(x_CBF, frames, H)
+
+
+def _by_sparsity(g_KCBN: Tensor, block: Block, layers: Layers) -> Tensor:
+    """dL/dlambda of single frames, (K or 1, C, B, N): -g / alpha, summed where layers share it."""
+    gradient_KCBN = -g_KCBN / layers.alpha_KN[:, None, None]
+    shared = block.sparsity_KCBN is not None and len(block.sparsity_KCBN) == 1
+    return gradient_KCBN.sum(0, keepdim=True) if shared else gradient_KCBN
+
+
+def _joined(blocks: list[Tensor]) -> Tensor | None:
+    """Blocks (..., C, B, N), the last one first, as (..., B, T, N)."""
+    return torch.cat(blocks[::-1], -3).transpose(-3, -2) if blocks else None
