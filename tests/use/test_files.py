@@ -339,6 +339,9 @@ def test_clipping_and_other_encodings_are_said(tmp_path, caplog):
     source = write(tmp_path / "a.wav", 5 * noisy(), 16000, "FLOAT")
     enhance_file(source, tmp_path / "a.flac", MODEL)
     assert "samples beyond full scale were clipped" in caplog.text
+    source = write(tmp_path / "b.wav", 20 * noisy(), 16000, "PCM_32")
+    enhance_file(source, tmp_path / "speech.wav", MODEL, noise=tmp_path / "noise.wav")
+    assert f"{tmp_path / 'noise.wav'}: " in caplog.text  # by its name, not by that of the temporary file
     soundfile.write(tmp_path / "adpcm.wav", noisy()[0].numpy(), 16000, subtype="IMA_ADPCM")
     enhance_file(tmp_path / "adpcm.wav", tmp_path / "out.wav", MODEL)
     assert "is written as 16-bit PCM" in caplog.text

@@ -244,6 +244,7 @@ class _Output:
         format = "RF64" if size > _LARGEST_WAV and target.suffix.lower() == ".wav" else None
         with self._trouble():
             self._writer = audio.Writer(temporary, sound.rate, sound.channels, subtype=subtype, format=format)
+        self._writer.path = target  # the name in its messages
         self._open = True
 
     def write(self, x: Samples) -> None:
