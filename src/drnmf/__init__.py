@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from drnmf.maths.nmf import infer_activations, sparse_nmf, train_dictionaries
     from drnmf.maths.thresholding import fista, ista, lipschitz, step_bounds, warm_start_ista
     from drnmf.models import DRNMF, DeepNMF, ISTAMask, LSTMMask, OracleMask, SistaRNN, SparseNMFMask
-    from drnmf.models.base import Separator, ratio_mask
+    from drnmf.models.base import Separator
     from drnmf.models.folders import load_model, save_model
+    from drnmf.models.masks import ratio_mask
     from drnmf.signal import audio
     from drnmf.signal.spectra import istft, stft
     from drnmf.use.files import enhance
@@ -56,8 +57,9 @@ _HOMES = {
     "maths.nmf": "infer_activations sparse_nmf train_dictionaries",
     "maths.thresholding": "fista ista lipschitz step_bounds warm_start_ista",
     "models": "DRNMF DeepNMF ISTAMask LSTMMask OracleMask SistaRNN SparseNMFMask",
-    "models.base": "Separator ratio_mask",
+    "models.base": "Separator",
     "models.folders": "load_model save_model",
+    "models.masks": "ratio_mask",
     "signal.spectra": "istft stft",
     "use.files": "enhance",
     "use.streaming": "Streamer",

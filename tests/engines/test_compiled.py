@@ -155,8 +155,8 @@ def test_a_frozen_network_is_the_network(N, B, options):
     assert (frozen.network.A_KNN is not None) == (N < 257)
     with torch.no_grad():
         for function in ("separate", "activations"):
-            expected, (state,) = getattr(model, function)(x)
-            result, (end,) = getattr(frozen, function)(x)
+            expected, state = getattr(model, function)(x)
+            result, end = getattr(frozen, function)(x)
             torch.testing.assert_close(result, expected, rtol=0, atol=1e-9)
             torch.testing.assert_close(end, state, rtol=0, atol=1e-9)
             first, middle = getattr(frozen, function)(x[:, :7])

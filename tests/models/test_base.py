@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drnmf import InputError, Separator, ratio_mask
-from drnmf.models.base import dictionary_mask, split_sources
+from drnmf.models.masks import dictionary_mask, split_sources
 from examples import DEVICES, build, dictionary, spectra
 
 NAN = float("nan")
@@ -51,7 +51,7 @@ def test_the_mask_of_a_dictionary_splits_its_atoms():
     torch.testing.assert_close(dictionary_mask(h, dictionary(), 4), expected)
 
 
-def test_half_of_the_atoms_are_speech_unless_told():
+def test_half_of_the_atoms_are_speech_by_default():
     assert split_sources(7, None) == 3
     assert split_sources(7, 6) == 6
 
@@ -108,4 +108,4 @@ def test_a_separator_must_say_how_it_separates():
         pass
 
     with pytest.raises(NotImplementedError):
-        Incomplete(257)(X)
+        Incomplete(257)(X.float())

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from drnmf import InputError, LSTMMask, OracleMask, Separator, load_model, save_model
 from drnmf.models import folders as module
 from drnmf.models.folders import CONFIG, WEIGHTS
-from examples import MODELS, build, noisy, spectra
+from examples import MODELS, build, dictionary, noisy, spectra
 
 FILES = sorted([CONFIG, WEIGHTS])
 
@@ -86,17 +86,36 @@ def test_a_model_saved_before_two_options_were_removed_still_loads(tmp_path):
 @pytest.mark.parametrize(
     ("option", "text"),
     [
-        ({"transition": True}, "transition = true"),
-        ({"momentum": True}, "momentum = true"),
-        ({"alpha_range": "stable"}, "alpha_range = 'stable'"),
+        ({"transition": True}, "transition = True was removed; drnmf's commit d82fef1 can read this model"),
+        ({"momentum": True}, "momentum = True was removed; drnmf's commit d82fef1 can read this model"),
+        ({"alpha_range": "stable"}, "alpha_range must be one of free, weighted, got 'stable'"),
     ],
 )
-def test_a_model_that_used_a_removed_option_says_what_can_read_it(option, text, tmp_path):
+def test_a_model_that_used_a_removed_option_is_refused_in_one_line(option, text, tmp_path):
     saved(tmp_path)
     options = json.loads((tmp_path / CONFIG).read_text())["config"]
     change_config(tmp_path, config={**options, **option})
-    with pytest.raises(InputError, match=f"{text} was removed from drnmf; its commit d82fef1 can read this model"):
+    with pytest.raises(InputError, match=f"config.json: {text}$"):
         load_model(tmp_path)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_loading_draws_no_random_numbers_and_computes_no_eigenvectors(name, tmp_path, monkeypatch):
+    """A model made only to be overwritten would take longer than reading its weights."""
+    saved(tmp_path, name)
+    for function in ("eigh", "eigvalsh", "matrix_norm", "svdvals"):
+        monkeypatch.setattr(torch.linalg, function, lambda *_, **__: pytest.fail("loading computes first weights"))
+    before = torch.get_rng_state()
+    load_model(tmp_path)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("name", ["drnmf", "sista", "deep_nmf", "snmf", "ista"])
+def test_a_model_made_from_a_dictionary_draws_no_random_numbers(name):
+    dictionary()
+    before = torch.get_rng_state()
+    build(name)
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()], ids=repr)

@@ -32,8 +32,9 @@ def saved(figure: Figure, path: Path) -> bytes:
 def test_a_tone_stands_at_its_frequency_and_time(tmp_path: Path) -> None:
     # silence, then 2 kHz from 0.5 s on
     x = torch.cat([torch.zeros(SAMPLE_RATE // 2), tone(2000, 0.5)])
-    figure = plots.spectrogram(stft(x).abs(), title="a tone")
-    (image,) = images(figure)
+    X = stft(x).abs()
+    figure = plots.masking(X, torch.ones_like(X), titles=("a tone", "the same"))
+    image = images(figure)[0]
     values, (left, right, bottom, top) = np.asarray(image.get_array()), image.get_extent()
     assert values.max() == 0
     row = values.max(1).argmax()
@@ -43,12 +44,13 @@ def test_a_tone_stands_at_its_frequency_and_time(tmp_path: Path) -> None:
     assert loud.min() == pytest.approx(0.5, abs=0.02)
     assert loud.max() == pytest.approx(1.0, abs=0.02)
     axes = figure.axes[0]
-    assert (axes.get_xlabel(), axes.get_ylabel(), axes.get_title()) == ("time (s)", "frequency (kHz)", "a tone")
+    assert (axes.get_ylabel(), axes.get_title()) == ("frequency (kHz)", "a tone")
+    assert figure.axes[2].get_xlabel() == "time (s)"  # of the lowest picture, for all three
     assert saved(figure, tmp_path / "tone.png").startswith(b"\x89PNG")
 
 
 def test_silence_is_drawn(tmp_path: Path) -> None:
-    figure = plots.spectrogram(torch.zeros(10, 257))
+    figure = plots.masking(torch.zeros(10, 257), torch.zeros(10, 257))
     assert np.isfinite(np.asarray(images(figure)[0].get_array())).all()
     saved(figure, tmp_path / "silence.png")
 
@@ -63,19 +65,23 @@ def test_atoms_are_sorted_by_frequency_within_their_source() -> None:
     for column, bin_ in enumerate((200, 10, 100, 250, 30)):  # three of speech, two of noise
         W[bin_, column] = 1
     assert plots.by_frequency(W).tolist() == [1, 4, 2, 0, 3]
-    speech, noise = images(plots.dictionary(W, 3))
+    speech, noise = images(plots.layers({"layer 1": W}, 3, title="", learned={}))
     assert np.asarray(speech.get_array()).argmax(0).tolist() == [10, 100, 200]
     assert np.asarray(noise.get_array()).argmax(0).tolist() == [30, 250]
 
 
-def test_activations_keep_their_order() -> None:
-    h = torch.zeros(7, 4)
-    h[2, 3] = 1
-    figure = plots.activations(h, 2)
-    values = np.asarray(images(figure)[0].get_array())
-    assert values.shape == (4, 7)
-    assert np.unravel_index(values.argmax(), values.shape) == (3, 2)
-    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["speech", "noise"]
+def test_all_that_a_model_heard_is_drawn_row_by_row_in_the_order_of_the_atoms() -> None:
+    W = torch.eye(257)[:, :4]
+    h, expected = torch.zeros(7, 4), torch.zeros(7, 4)
+    h[2, 3] = expected[5, 1] = 1
+    heard = {"activations": h, "expectations": expected}
+    figure = plots.separation(torch.ones(7, 257), torch.ones(7, 257), W, heard, 2)
+    axes = {axes.get_title(): axes for axes in figure.axes}
+    for title, place in (("Their activations over time", (3, 2)), ("Their expectations over time", (1, 5))):
+        values = np.asarray(axes[title].get_images()[0].get_array())
+        assert values.shape == (4, 7)
+        assert np.unravel_index(values.argmax(), values.shape) == place
+        assert [label.get_text() for label in axes[title].get_yticklabels()] == ["speech", "noise"]
 
 
 def test_separation_draws_the_active_atoms(tmp_path: Path) -> None:
@@ -83,7 +89,8 @@ def test_separation_draws_the_active_atoms(tmp_path: Path) -> None:
     W = torch.eye(257)[:, :40]
     h = torch.full((len(X), 40), 1e-3)
     h[:, [7, 3, 31]] = 1.0
-    figure = plots.separation(X, torch.full_like(X, 0.25), W, h, 20, titles=("before", "after"), most=2)
+    mask, heard = torch.full_like(X, 0.25), {"activations": h}
+    figure = plots.separation(X, mask, W, heard, 20, titles=("before", "after"), most=2)
     drawn = {axes.get_title(): np.asarray(axes.get_images()[0].get_array()) for axes in figure.axes if axes.get_title()}
     assert next(iter(drawn)) == "before"
     np.testing.assert_allclose(drawn["after"].max(), 20 * np.log10(0.25), atol=1e-4)  # on the noisy one's scale
@@ -94,7 +101,7 @@ def test_separation_draws_the_active_atoms(tmp_path: Path) -> None:
 
 
 def test_learning_curves_are_dotted_for_training_and_solid_for_validation(tmp_path: Path) -> None:
-    figure = plots.learning_curves({"a": ([3, 2, 1], [4, 3.5, 3.2]), "b": ([2, 1], [2, 1.5])})
+    figure = plots.learning_panels({"one": {"a": ([3, 2, 1], [4, 3.5, 3.2]), "b": ([2, 1], [2, 1.5])}})
     (axes,) = figure.axes
     lines = axes.get_lines()
     assert [line.get_linestyle() for line in lines] == ["-", ":", "-", ":"]

@@ -82,7 +82,7 @@ def test_step_sizes_and_sparsities_are_drawn() -> None:
 
 def test_a_dictionary_for_the_mask_and_powers_are_shown_as_magnitudes() -> None:
     model = trained(reconstruction="separate", power=0.5)
-    W = show.dictionaries(model)
+    W = model.spectra()
     assert list(W) == ["layer 1", "layer 2", "layer 3", "mask"]
     torch.testing.assert_close(W["mask"], model.reconstruction() ** 2)
     torch.testing.assert_close(W["layer 2"], model.dictionaries()[1] ** 2)
@@ -96,7 +96,7 @@ def test_every_kind_of_model_is_drawn(name: str, noisy_file: Path) -> None:
         with pytest.raises(InputError, match="home: there is nothing to see in the weights of this LSTMMask"):
             show.draw_model(model, name="home")
     else:
-        assert len(images(show.draw_model(model, name="home"))) == 2 * len(show.dictionaries(model))
+        assert len(images(show.draw_model(model, name="home"))) == 2 * len(model.spectra())
     before = next(iter(model.state_dict().values())).dtype
     assert "Mask" in drawn(show.draw_file(model, noisy_file, name="home"))
     assert next(iter(model.state_dict().values())).dtype == before  # the caller's model is not converted
@@ -120,8 +120,8 @@ def test_the_picture_of_a_file_shows_the_model_s_mask(has_atoms: bool, noisy_fil
 def test_activations_are_those_the_mask_is_made_of(name: str) -> None:
     model, X = build(name), stft(recording("speech/austen_0880", 16000)).abs()
     with torch.no_grad():
-        h, mask = show.activations(model, X), model(X[None])[0][0]
-    *_, W = show.dictionaries(model).values()
+        h, mask = model.heard(X)["activations"], model(X[None])[0][0]
+    *_, W = model.spectra().values()
     speech, noise = h[:, :N_SPEECH] @ W[:, :N_SPEECH].mT, h[:, N_SPEECH:] @ W[:, N_SPEECH:].mT
     torch.testing.assert_close(drnmf.ratio_mask(speech, noise), mask, atol=1e-6, rtol=0)
 
@@ -151,7 +151,7 @@ def test_without_matplotlib_one_line_says_what_to_install() -> None:
 
 
 def test_where_a_picture_cannot_go_is_one_line(tmp_path: Path) -> None:
-    figure = plots.spectrogram(torch.ones(3, 257))
+    figure = plots.masking(torch.ones(3, 257), torch.ones(3, 257))
     with pytest.raises(InputError, match=r"model\.docx: '\.docx' is not a kind of picture; choose \.png"):
         show.save(figure, tmp_path / "model.docx")
     with pytest.raises(InputError, match=r"model\.png: cannot be written \(No such file or directory\)"):

@@ -1,34 +1,84 @@
-"""What all models have in common: a mask for magnitudes, and a state carried from frame to frame."""
+"""What every model answers: a mask for magnitudes, how it begins, streams and is exported, what can be seen of it."""
 
 import copy
-from typing import Any, Self
+from collections.abc import Mapping
+from typing import Any, ClassVar, Protocol, Self
 
 import torch
 from torch import Tensor, nn
 
-from drnmf.engines.streams import Network
 from drnmf.errors import InputError
+from drnmf.models.graph import Frame, Graph
+from drnmf.signal.audio import Samples
 
 State = tuple[Tensor, ...]
 """What a model carries from one call to the next, batch first; empty for models that look at single frames."""
+
+
+class SoundStream(Protocol):
+    """Sound (channels, samples) in, what a model's mask removes out."""
+
+    def start(self) -> None:
+        """Start anew, after a window of zeros whose frame is done."""
+
+    def feed(self, x: Samples) -> Samples:
+        """The next samples; what they complete."""
 
 
 class Separator(nn.Module):
     """A model that turns magnitudes into a speech mask, one block of frames at a time.
 
     `mask, state = model(magnitude, state)` takes (batch, frames, F) and returns a mask of that shape with values in
-    [0, 1]; passing the state on continues the sequence, `None` starts one. A subclass keeps in `config` the keyword
-    arguments that make it anew, in `state_shapes` the shape of each tensor of its state after the batch dimension, and
-    implements `separate`.
+    [0, 1]; passing the state on continues the sequence, `None` starts one.
+
+    A new model is one file with a subclass, and one entry in `drnmf.models.MODELS`. It gives its keyword arguments to
+    this constructor, so that `config` makes it anew; keeps in `state_shapes` the shape of each tensor of its state
+    after the batch dimension; and implements `separate`. All else has a default to override:
+
+        training    from_dictionary, features, trainable, learning_rate, gradient_clip
+        use         freeze, stream, onnx_frame
+        pictures    n_speech, spectra, learned, heard
     """
 
+    from_dictionary: ClassVar[Any] = None  # makes a model from W = [W_speech, W_noise] (rows, N) and its options
+    trainable: ClassVar[bool] = True  # by backpropagation
+    learning_rate: ClassVar[float] = 1e-3  # the paper's
+    gradient_clip: ClassVar[float] = 0.0  # the paper's; 0 does not clip
+    removed_options: ClassVar[Mapping[str, object]] = {}  # those of earlier versions, each with its value for "off"
+
     state_shapes: tuple[tuple[int, ...], ...] = ()
-    network: Network | None = None  # the weights of a frozen model as compiled code takes them, where it can
+    n_speech: int = 0  # of the atoms in `spectra`, the first ones
 
     def __init__(self, n_features: int, **config: Any) -> None:
         super().__init__()
         self.n_features = n_features
         self.config: dict[str, Any] = {"n_features": n_features, **config}
+
+    @classmethod
+    def empty(cls, *, like: Tensor | None = None, **config: Any) -> Self:
+        """A model that waits for its weights: they have shapes and, as `like` has them, a dtype, a device and memory.
+
+        A constructor that computes its first weights leaves that out where they are on the "meta" device.
+        """
+        with torch.device("meta"):
+            model = cls(**config)
+        return model if like is None else model.to(like.dtype).to_empty(device=like.device)
+
+    @classmethod
+    def begin(cls, options: Mapping[str, Any], *, W: Tensor | None, generator: torch.Generator) -> Self:
+        """Step 3 of the paper's training: the model before backpropagation, from a dictionary or from random numbers.
+
+        `W` is the dictionary (rows, N) of `features`, for models that start from one.
+        """
+        if cls.from_dictionary is None:
+            return cls(**options, generator=generator)
+        model: Self = cls.from_dictionary(W, **options)
+        return model
+
+    @classmethod
+    def features(cls, magnitude: Tensor, options: Mapping[str, Any]) -> Tensor:
+        """What the dictionary of a model with these options is learned on: (B, T, rows) of magnitudes (B, T, F)."""
+        return magnitude
 
     def forward(self, magnitude: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """The checked call; `separate` is the same without the checks, for training loops and export."""
@@ -43,9 +93,37 @@ class Separator(nn.Module):
         """A copy to be used as it is: no gradients, and whatever depends on the weights alone computed once."""
         return copy.deepcopy(self).eval().requires_grad_(False)
 
+    def stream(self, *, channels: int, strength: float, top: slice | None, silence: float) -> SoundStream | None:
+        """A frozen model in compiled code; None where there is none. `engines.streams.Stream` says what these are."""
+        return None
+
+    def onnx_frame(self, graph: Graph, magnitude: str, *state: str) -> Frame:
+        """`separate` for one frame as nodes of `graph`, from the names of the magnitudes (1, F) and of each state.
+
+        Every state starts as zeros there.
+        """
+        raise InputError(f"{type(self).__name__} cannot be exported: it has no ONNX graph")
+
+    def spectra(self) -> dict[str, Tensor]:
+        """Its dictionaries [W_speech, W_noise] (F, N) by name, as magnitudes; the mask is made with the last."""
+        return {}
+
+    def learned(self) -> dict[str, Tensor]:
+        """What else its first K layers have learned, (K, 1) or (K, N), by name."""
+        return {}
+
+    def heard(self, magnitude: Tensor) -> dict[str, Tensor]:
+        """What its atoms do over time, (T, N) by name, in magnitudes (T, F); the first are the activations."""
+        return {}
+
+    @property
+    def like(self) -> Tensor:
+        """Any tensor of its dtype on its device."""
+        return next((t for t in (*self.parameters(), *self.buffers()) if t.is_floating_point()), torch.empty(0))
+
     def check(self, magnitude: Tensor, state: State | None) -> None:
         """Refuse magnitudes and states that do not fit this model."""
-        weight = next((t for t in [*self.parameters(), *self.buffers()] if t.is_floating_point()), magnitude)
+        weight = self.like
         if magnitude.ndim != 3 or magnitude.shape[2] != self.n_features or magnitude.shape[0] == 0:
             raise InputError(f"magnitudes must be (batch, frames, {self.n_features}), got {tuple(magnitude.shape)}")
         if magnitude.dtype != weight.dtype or magnitude.device != weight.device:
@@ -64,25 +142,6 @@ class Separator(nn.Module):
                 raise InputError(f"the state is not {weight.dtype} on {weight.device} as the model is")
 
 
-MASK_FLOOR = 1e-5
-"""Below the spectrum of the rounding noise of 16-bit audio, which is about 1e-4 per bin."""
-
-
-def ratio_mask(speech: Tensor, noise: Tensor, *, floor: float = MASK_FLOOR) -> Tensor:
-    """Equation (2), M = Y / (Y + V), with the sum held above `floor`: at silence M is 0 and its gradient finite."""
-    return speech / (speech + noise).clamp_min(floor)
-
-
-def split_sources(n_atoms: int, n_speech: int | None) -> int:
-    """Number of leading speech atoms: half of them unless told."""
-    n_speech = n_atoms // 2 if n_speech is None else n_speech
-    if not 0 < n_speech < n_atoms:
-        raise InputError(f"of {n_atoms} atoms at least one must be speech and one noise, got {n_speech} speech atoms")
-    return n_speech
-
-
-def dictionary_mask(h: Tensor, W: Tensor, n_speech: int) -> Tensor:
-    """The ratio mask of activations h (..., N) under W = [W_speech, W_noise] (F, N)."""
-    speech = h[..., :n_speech] @ W[:, :n_speech].mT
-    noise = h[..., n_speech:] @ W[:, n_speech:].mT
-    return ratio_mask(speech, noise)
+def numbered(W_KFN: Tensor, first: int = 1) -> dict[str, Tensor]:
+    """Dictionaries by the names of their layers, for `spectra`."""
+    return {f"layer {k}": W for k, W in enumerate(W_KFN, first)}

@@ -1,16 +1,19 @@
 """The deep recurrent NMF network: warm-start ISTA with untied, trained layers (the paper's section 4)."""
 
-from typing import Literal, NamedTuple, Self
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 
-from drnmf.engines import streams as network
+from drnmf.engines import streams
 from drnmf.engines.scan import scan
 from drnmf.errors import InputError
 from drnmf.maths.nmf import check_dictionary, unit_norm
 from drnmf.maths.thresholding import check_alpha, lipschitz
-from drnmf.models.base import MASK_FLOOR, Separator, State, dictionary_mask, split_sources
+from drnmf.models.base import Separator, State, numbered
+from drnmf.models.graph import Frame, Graph
+from drnmf.models.masks import MASK_FLOOR, dictionary_mask, split_sources
 from drnmf.signal.level import running_level
 
 Per = Literal["layer", "atom"]
@@ -58,7 +61,9 @@ class DRNMF(Separator):
         generator: source of the random dictionaries.
     """
 
+    removed_options: ClassVar = {"transition": False, "momentum": False}
     log_sparsity: Tensor
+    network: streams.Network | None = None  # the weights of a frozen model, as compiled code takes them
     _frozen: Weights | None = None
 
     def __init__(
@@ -87,12 +92,16 @@ class DRNMF(Separator):
         config = {name: value for name, value in locals().items() if name not in ("self", "generator", "__class__")}
         super().__init__(**config)
         _check_options(self.config)
-        self.n_speech, self.power, self.warm_start, self.epsilon = n_speech, power, warm_start, epsilon
+        self.n_speech = n_speech
         self.level = level
-        self.state_shapes = ((n_atoms,),) if level is None else ((n_atoms,), (2,))
+        self.power = power
+        self.warm_start = warm_start
         self.alpha_range = alpha_range
         self.residual_first_layer = first_layer == "paper"
-        self.tied = tied
+        self.epsilon = epsilon
+        activations = ((n_atoms,),) if warm_start else ()
+        loudness = () if level is None else ((2,),)
+        self.state_shapes = (*activations, *loudness)
 
         def per(choice: Per) -> Tensor:
             return torch.empty(n_layers, n_atoms if choice == "atom" else 1)
@@ -108,7 +117,8 @@ class DRNMF(Separator):
             self.register_buffer("log_sparsity", per(sparsity_per))
         if reconstruction == "separate":
             self.log_reconstruction = nn.Parameter(torch.empty(n_features, n_atoms))
-        self._initialise(torch.rand(n_features, n_atoms, generator=generator), None)
+        if not self.log_W.is_meta:
+            self._initialise(torch.rand(n_features, n_atoms, generator=generator), None)
 
     @classmethod
     def from_dictionary(
@@ -118,7 +128,7 @@ class DRNMF(Separator):
         *,
         alpha: float | None = None,
         h0: Tensor | None = None,
-        **options: object,
+        **options: Any,
     ) -> Self:
         """Step 3 of the paper's training: every layer starts as an ISTA iteration with W (F, N) and 1 / alpha.
 
@@ -129,8 +139,7 @@ class DRNMF(Separator):
             raise InputError(
                 f"h0 must hold {W.shape[1]} activations, none negative or NaN; got shape {tuple(h0.shape)}"
             )
-        model = cls(n_layers=n_layers, n_features=W.shape[0], n_atoms=W.shape[1], **options)  # type: ignore[arg-type]
-        model.to(dtype=W.dtype, device=W.device)
+        model = cls.empty(like=W, n_layers=n_layers, n_features=W.shape[0], n_atoms=W.shape[1], **options)
         model._initialise(W, alpha, h0)
         return model
 
@@ -157,8 +166,16 @@ class DRNMF(Separator):
         if self.config["reconstruction"] == "separate":
             self.log_reconstruction.copy_(log(W))
 
+    @classmethod
+    def features(cls, magnitude: Tensor, options: Mapping[str, Any]) -> Tensor:
+        """Magnitudes at the running level, to the power."""
+        return _compressed(magnitude, None, level=options.get("level"), power=options.get("power", 1.0))[0]
+
     def separate(self, magnitude: Tensor, state: State | None = None) -> tuple[Tensor, State]:
-        """Mask (B, T, F) for magnitudes (B, T, F); the state is h (B, N) of the last frame, and its level."""
+        """Mask (B, T, F) for magnitudes (B, T, F); the state is h (B, N) of the last frame, and its level (B, 2).
+
+        Without a warm start there is no h in it, and without `level` no level.
+        """
         weights = self.weights()
         h_BTN, state = self._activations(magnitude, state, weights)
         return dictionary_mask(h_BTN, weights.reconstruction_FN, self.n_speech), state
@@ -168,29 +185,25 @@ class DRNMF(Separator):
         return self._activations(magnitude, state, self.weights())
 
     def _activations(self, magnitude: Tensor, state: State | None, weights: Weights) -> tuple[Tensor, State]:
-        start_BN = weights.h0_N.expand(len(magnitude), -1)
-        h0_BN = start_BN if state is None else state[0]
-        heard: State = ()
-        if self.level is not None:
-            levels_BT1, heard_B2 = running_level(magnitude, None if state is None else state[1])
-            magnitude, heard = magnitude * (self.level / levels_BT1), (heard_B2,)
-        x_BTF = magnitude if self.power == 1 else magnitude**self.power
+        loudness_B2 = state[-1] if state and self.level is not None else None
+        x_BTF, loudness = _compressed(magnitude, loudness_B2, level=self.level, power=self.power)
+        h0_BN = state[0] if state and self.warm_start else weights.h0_N.expand(len(magnitude), -1)
         if self.network is not None and self.network.takes(x_BTF):
             h_BTN = self.network.activations(x_BTF, h0_BN)
         else:
-            h_BTN = self._scan(x_BTF, h0_BN if self.warm_start else start_BN, weights)
-        return h_BTN, (h_BTN[:, -1] if h_BTN.shape[1] else h0_BN, *heard)
-
-    def _scan(self, x_BTF: Tensor, h0_BN: Tensor, weights: Weights) -> Tensor:
-        return scan(
-            x_BTF,
-            weights.W_KFN,
-            alpha_KN=weights.alpha_KN,
-            sparsity_KN=weights.sparsity_KN,
-            h0_BN=h0_BN,
-            residual_first_layer=self.residual_first_layer,
-            warm_start=self.warm_start,
-        )
+            h_BTN = scan(
+                x_BTF,
+                weights.W_KFN,
+                alpha_KN=weights.alpha_KN,
+                sparsity_KN=weights.sparsity_KN,
+                h0_BN=h0_BN,
+                residual_first_layer=self.residual_first_layer,
+                warm_start=self.warm_start,
+            )
+        if not self.warm_start:
+            return h_BTN, loudness
+        last_BN = h_BTN[:, -1] if h_BTN.shape[1] else h0_BN
+        return h_BTN, (last_BN, *loudness)
 
     def freeze(self) -> Self:
         """A copy to be used as it is, its weights computed once: for frame by frame use, where that would cost most."""
@@ -199,11 +212,11 @@ class DRNMF(Separator):
         model.network = model._packed(model._frozen)
         return model
 
-    def _packed(self, weights: Weights) -> network.Network | None:
+    def _packed(self, weights: Weights) -> streams.Network | None:
         """The weights for C, where it can be used."""
-        if not network.usable(weights.W_KFN):
+        if not streams.usable(weights.W_KFN):
             return None
-        return network.pack(
+        return streams.pack(
             weights.W_KFN,
             alpha_KN=weights.alpha_KN,
             sparsity_KN=weights.sparsity_KN,
@@ -216,6 +229,44 @@ class DRNMF(Separator):
             power=self.power,
             floor=MASK_FLOOR,
         )
+
+    def stream(self, *, channels: int, strength: float, top: slice | None, silence: float) -> streams.Stream | None:
+        """The frozen network in C, where it can be used."""
+        if self.network is None:
+            return None
+        return streams.Stream(self.network, channels=channels, strength=strength, top=top, silence=silence)
+
+    def onnx_frame(self, graph: Graph, magnitude: str, *state: str) -> Frame:
+        """As `separate`, but the state has h - h0, which starts at zero."""
+        states = []
+        if self.level is not None:
+            magnitude, loudness = graph.levelled(magnitude, state[-1], self.level)
+            states.append(loudness)
+        x = magnitude if self.power == 1 else graph.node("Pow", magnitude, self.power)
+        W_KFN = self.dictionaries()
+        h0 = self.h0()[None]
+        h = graph.node("Add", state[0], h0) if self.warm_start else graph.constant(h0)
+        for k, (W, alpha, sparsity) in enumerate(zip(W_KFN, self.alpha(W_KFN), self.sparsity(), strict=True)):
+            with_residual = k > 0 or self.residual_first_layer
+            h = graph.ista_step(h, x, W, alpha=alpha, sparsity=sparsity, with_residual=with_residual)
+        if self.warm_start:
+            states.insert(0, graph.node("Sub", h, h0))
+        return graph.dictionary_mask(h, self._reconstruction(W_KFN), self.n_speech), states
+
+    def spectra(self) -> dict[str, Tensor]:
+        """The dictionary of each layer and, where it is another one, of the mask."""
+        W = numbered(self.dictionaries())
+        if self.config["reconstruction"] == "separate":
+            W["mask"] = self.reconstruction()
+        return {name: atoms ** (1 / self.power) for name, atoms in W.items()}
+
+    def learned(self) -> dict[str, Tensor]:
+        """Step sizes and sparsities of the layers."""
+        return {"inverse step size α": self.alpha(), "sparsity λ": self.sparsity()}
+
+    def heard(self, magnitude: Tensor) -> dict[str, Tensor]:
+        """The activations of the last layer, as magnitudes."""
+        return {"activations": self.activations(magnitude[None])[0][0] ** (1 / self.power)}
 
     def weights(self) -> Weights:
         """All weights as they act."""
@@ -256,6 +307,19 @@ class DRNMF(Separator):
 
     def _reconstruction(self, W_KFN: Tensor) -> Tensor:
         return W_KFN[-1] if self.config["reconstruction"] == "shared" else torch.exp(self.log_reconstruction)
+
+
+def _compressed(
+    magnitude_BTF: Tensor, loudness_B2: Tensor | None, *, level: float | None, power: float
+) -> tuple[Tensor, State]:
+    """Magnitudes at a level, if one is given, to a power; and the running level's state, if there is one."""
+    loudness: State = ()
+    if level is not None:
+        levels_BT1, loudness_B2 = running_level(magnitude_BTF, loudness_B2)
+        magnitude_BTF = magnitude_BTF * (level / levels_BT1)
+        loudness = (loudness_B2,)
+    x_BTF = magnitude_BTF if power == 1 else magnitude_BTF**power
+    return x_BTF, loudness
 
 
 def _eigenvector(W: Tensor) -> Tensor:

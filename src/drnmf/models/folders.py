@@ -12,24 +12,20 @@ from safetensors import SafetensorError
 
 from drnmf.errors import InputError
 from drnmf.files import write_together
-from drnmf.models import DRNMF, DeepNMF, ISTAMask, LSTMMask, SistaRNN, SparseNMFMask
+from drnmf.models import MODELS
 from drnmf.models.base import Separator
 from drnmf.signal.spectra import HOP, SAMPLE_RATE, WINDOW
 
 FORMAT = 1
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
+_LAST_WITH_ALL = "d82fef1"  # the last commit with all options that were ever written
 _FRONT_END = {"sample_rate": SAMPLE_RATE, "window": WINDOW, "hop": HOP}
-_REMOVED = ("transition", "momentum")  # options of DRNMF that did not help
-_LAST_WITH_ALL = "d82fef1"
-_MODELS: dict[str, type[Separator]] = {
-    model.__name__: model for model in (DRNMF, DeepNMF, ISTAMask, LSTMMask, SistaRNN, SparseNMFMask)
-}
 
 
 def save_model(model: Separator, folder: str | Path) -> None:
     """Write `model` into `folder`, which is made if need be; a reader never sees a half-written file."""
     name = type(model).__name__
-    if name not in _MODELS:
+    if name not in MODELS:
         raise InputError(f"{name} cannot be saved: it holds the answer to one mixture, not a model")
     weights = safetensors.torch.save({k: v.detach().contiguous().cpu() for k, v in model.state_dict().items()})
     config = {
@@ -61,11 +57,12 @@ def load_model(folder_or_name: str | Path) -> Separator:
             f"{folder / WEIGHTS}: damaged, or not the weights of its {CONFIG}; copy the model's folder anew"
         )
     try:
+        model = MODELS[config["model"]].empty(**_known_options(config))
         tensors = safetensors.torch.load(weights)
-        model = _MODELS[config["model"]](**_without_removed(dict(config["config"]), folder / CONFIG))
-        dtypes = {t.dtype for t in tensors.values() if t.is_floating_point()}
-        model.to(dtype=dtypes.pop() if len(dtypes) == 1 else None)
-        model.load_state_dict(tensors)
+        # copies: compiled code reads faster where PyTorch has aligned the memory
+        model.load_state_dict({name: tensor.clone() for name, tensor in tensors.items()}, assign=True)
+    except InputError as error:
+        raise InputError(f"{folder / CONFIG}: {error}") from None
     except (SafetensorError, RuntimeError, TypeError, KeyError, ValueError) as error:
         reason = textwrap.shorten(str(error), 160)
         raise InputError(f"{folder}: config and weights do not belong together: {reason}") from None
@@ -99,21 +96,22 @@ def _read_config(path: Path) -> dict[str, Any]:
         raise InputError(f"{path}: not a drnmf model's configuration")
     if config["format"] > FORMAT:
         raise InputError(f"{path}: written by a newer drnmf (format {config['format']}); upgrade drnmf to read it")
-    if config.get("model") not in list(_MODELS):  # a list: a foreign file's value need not be hashable
-        raise InputError(f"{path}: unknown kind of model {config.get('model')!r}; known: {', '.join(sorted(_MODELS))}")
+    if config.get("model") not in list(MODELS):  # a list: a foreign file's value need not be hashable
+        raise InputError(f"{path}: unknown kind of model {config.get('model')!r}; known: {', '.join(sorted(MODELS))}")
     for key, value in _FRONT_END.items():
         if config.get(key) != value:
             raise InputError(f"{path}: {key} is {config.get(key)}, this version works with {value}")
     return config
 
 
-def _without_removed(options: dict[str, Any], path: Path) -> dict[str, Any]:
-    """The options of a model, less those that older versions wrote and that no longer exist."""
-    lost = [f"{name} = true" for name in _REMOVED if options.get(name)]
-    lost += ["alpha_range = 'stable'"] if options.get("alpha_range") == "stable" else []
-    if lost:
-        raise InputError(f"{path}: {lost[0]} was removed from drnmf; its commit {_LAST_WITH_ALL} can read this model")
-    return {name: value for name, value in options.items() if name not in _REMOVED}
+def _known_options(config: dict[str, Any]) -> dict[str, Any]:
+    """A model's options without those that this version has removed, where the model did not use them."""
+    options = dict(config["config"])
+    for name, off in MODELS[config["model"]].removed_options.items():
+        value = options.pop(name, off)
+        if value != off:
+            raise InputError(f"{name} = {value!r} was removed; drnmf's commit {_LAST_WITH_ALL} can read this model")
+    return options
 
 
 def _digest(weights: bytes) -> str:

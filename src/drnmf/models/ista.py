@@ -1,6 +1,6 @@
 """ISTA and warm-start ISTA as separators: what DR-NMF is before it is trained, with any number of iterations."""
 
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -8,7 +8,9 @@ from torch import Tensor
 from drnmf.errors import InputError
 from drnmf.maths.nmf import check_dictionary, unit_norm
 from drnmf.maths.thresholding import check_alpha, ista_step, lipschitz, unfolded_ista
-from drnmf.models.base import Separator, State, dictionary_mask, split_sources
+from drnmf.models.base import Separator, State
+from drnmf.models.graph import Frame, Graph
+from drnmf.models.masks import dictionary_mask, split_sources
 
 
 class ISTAMask(Separator):
@@ -17,6 +19,7 @@ class ISTAMask(Separator):
     Nothing is trained; the dictionary and alpha are those given to `from_dictionary`.
     """
 
+    trainable = False
     W: Tensor
     alpha: Tensor
 
@@ -43,33 +46,58 @@ class ISTAMask(Separator):
         self.state_shapes = ((n_atoms,),) if warm_start else ()
         W = unit_norm(torch.rand(n_features, n_atoms, generator=generator))
         self.register_buffer("W", W)
-        self.register_buffer("alpha", torch.full((1,), lipschitz(W)))
+        self.register_buffer("alpha", torch.ones(1))
+        if not W.is_meta:
+            self.alpha.fill_(lipschitz(W))
 
     @classmethod
-    def from_dictionary(cls, W: Tensor, *, alpha: float | None = None, **options: object) -> Self:
+    def from_dictionary(cls, W: Tensor, *, alpha: float | None = None, **options: Any) -> Self:
         """Use W = [W_speech, W_noise] (F, N) and alpha, by default its Lipschitz constant; options as above."""
         check_dictionary(W)
-        model = cls(n_features=W.shape[0], n_atoms=W.shape[1], **options)  # type: ignore[arg-type]
+        model = cls.empty(n_features=W.shape[0], n_atoms=W.shape[1], **options)
         L = lipschitz(W)
         alpha = L if alpha is None else alpha
         check_alpha(alpha, L)
-        model.W, model.alpha = W.detach().clone(), W.new_full((1,), alpha)
+        model.W = W.detach().clone()
+        model.alpha = W.new_full((1,), alpha)
         return model
 
     def separate(self, magnitude: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """Mask (B, T, F) for magnitudes (B, T, F); with warm start the state is the last frame's h (B, N)."""
-        N = self.W.shape[1]
+        h0 = magnitude.new_zeros(len(magnitude), self.W.shape[1]) if state is None or not self.warm_start else state[0]
+        h = self._activations(magnitude, h0)
+        mask = dictionary_mask(h, self.W, self.n_speech)
+        if not self.warm_start:
+            return mask, ()
+        return mask, (h[:, -1] if h.shape[1] else h0,)
+
+    def _activations(self, magnitude: Tensor, h0: Tensor) -> Tensor:
+        """Activations (B, T, N) of magnitudes (B, T, F)."""
         if not self.warm_start:  # every frame on its own: all at once
-            h = magnitude.new_zeros(*magnitude.shape[:2], N)
+            h = h0[:, None].expand(-1, magnitude.shape[1], -1)
             for _ in range(self.n_iter):
                 h = ista_step(h, magnitude, self.W, alpha=self.alpha, sparsity=self.sparsity)
-            return dictionary_mask(h, self.W, self.n_speech), ()
-        h0 = magnitude.new_zeros(len(magnitude), N) if state is None else state[0]
-        h = unfolded_ista(
+            return h
+        return unfolded_ista(
             magnitude,
             self.W.expand(self.n_iter, -1, -1),
             alpha_KN=self.alpha.expand(self.n_iter, 1),
             sparsity_KN=torch.full_like(self.alpha, self.sparsity).expand(self.n_iter, 1),
             h0_BN=h0,
         )
-        return dictionary_mask(h, self.W, self.n_speech), (h[:, -1] if h.shape[1] else h0,)
+
+    def onnx_frame(self, graph: Graph, magnitude: str, *state: str) -> Frame:
+        """As `separate`."""
+        h = state[0] if self.warm_start else graph.constant(torch.zeros(1, self.W.shape[1]))
+        sparsity = torch.tensor([self.sparsity])
+        for _ in range(self.n_iter):
+            h = graph.ista_step(h, magnitude, self.W, alpha=self.alpha, sparsity=sparsity)
+        return graph.dictionary_mask(h, self.W, self.n_speech), [h] if self.warm_start else []
+
+    def spectra(self) -> dict[str, Tensor]:
+        """The dictionary."""
+        return {"all iterations": self.W}
+
+    def heard(self, magnitude: Tensor) -> dict[str, Tensor]:
+        """The activations."""
+        return {"activations": self._activations(magnitude[None], magnitude.new_zeros(1, self.W.shape[1]))[0]}

@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from drnmf.errors import InputError
 from drnmf.models.base import Separator, State
+from drnmf.models.graph import Frame, Graph
 
 
 class LSTMMask(Separator):
@@ -13,6 +14,9 @@ class LSTMMask(Separator):
     Weights start as in the original experiments: Glorot uniform from the input, orthogonal from the previous frame,
     zero biases except 1 for the forget gate.
     """
+
+    learning_rate = 1e-4
+    gradient_clip = 1.0
 
     def __init__(
         self, n_layers: int, n_units: int, *, n_features: int = 257, generator: torch.Generator | None = None
@@ -45,3 +49,23 @@ class LSTMMask(Separator):
         hidden = None if state is None else tuple(s.transpose(0, 1).contiguous() for s in state)
         y, (h, c) = self.lstm(magnitude, hidden)
         return torch.sigmoid(self.output(y)), (h.transpose(0, 1), c.transpose(0, 1))
+
+    def onnx_frame(self, graph: Graph, magnitude: str, *state: str) -> Frame:
+        """As `separate`."""
+        units = self.config["n_units"]
+        y = graph.node("Reshape", magnitude, [1, 1, self.n_features])
+        after = []
+        for k in range(self.config["n_layers"]):
+            before = [graph.node("Slice", s, [k], [k + 1], [1]) for s in state]  # (1, 1, units), as ONNX wants them
+            weights = [self._gates("weight_ih", k), self._gates("weight_hh", k)]
+            biases = torch.cat([self._gates("bias_ih", k), self._gates("bias_hh", k)], 1)
+            _, y, c = graph.nodes("LSTM", 3, y, *weights, biases, "", *before, hidden_size=units)
+            after.append((y, c))
+        y = graph.node("Reshape", y, [1, units])
+        z = graph.node("Gemm", y, self.output.weight, self.output.bias, transB=1)
+        return graph.node("Sigmoid", z), [graph.node("Concat", *s, axis=1) for s in zip(*after, strict=True)]
+
+    def _gates(self, name: str, layer: int) -> Tensor:
+        """PyTorch's gates (input, forget, cell, output) in ONNX's order (input, output, forget, cell)."""
+        i, f, c, o = getattr(self.lstm, f"{name}_l{layer}").chunk(4)
+        return torch.cat([i, o, f, c])[None]

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from drnmf.errors import InputError
-from drnmf.models.base import Separator, State, ratio_mask
+from drnmf.models.base import Separator, State
+from drnmf.models.masks import ratio_mask
 
 
 class OracleMask(Separator):

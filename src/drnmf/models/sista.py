@@ -1,7 +1,7 @@
 """SISTA-RNN: the network that DR-NMF descends from (Wisdom, Powers, Pitton and Atlas, 2017)."""
 
 import math
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +9,9 @@ from torch import Tensor, nn
 from drnmf.errors import InputError
 from drnmf.maths.nmf import check_dictionary, unit_norm
 from drnmf.maths.thresholding import check_alpha, lipschitz
-from drnmf.models.base import Separator, State, ratio_mask, split_sources
+from drnmf.models.base import Separator, State, numbered
+from drnmf.models.graph import Frame, Graph
+from drnmf.models.masks import ratio_mask, split_sources
 
 
 def sista_step(
@@ -57,17 +59,17 @@ class SistaRNN(Separator):
         self.n_speech, self.state_shapes = n_speech, ((n_atoms,),)
         self.W = nn.Parameter(torch.empty(n_layers, n_features, n_atoms))
         self.log_alpha = nn.Parameter(torch.empty(n_layers))
-        self.log_sparsity = nn.Parameter(torch.full((n_layers,), sparsity).log())
-        self.log_coupling = nn.Parameter(torch.full((n_layers,), coupling).log())
-        self.h0 = nn.Parameter(torch.zeros(n_atoms))
-        self._initialise(torch.randn(n_features, n_atoms, generator=generator), None)
+        self.log_sparsity = nn.Parameter(torch.empty(n_layers))
+        self.log_coupling = nn.Parameter(torch.empty(n_layers))
+        self.h0 = nn.Parameter(torch.empty(n_atoms))
+        if not self.W.is_meta:
+            self._initialise(torch.randn(n_features, n_atoms, generator=generator), None)
 
     @classmethod
-    def from_dictionary(cls, W: Tensor, n_layers: int, *, alpha: float | None = None, **options: object) -> Self:
+    def from_dictionary(cls, W: Tensor, n_layers: int, *, alpha: float | None = None, **options: Any) -> Self:
         """Start every layer from W (F, N); alpha defaults to the Lipschitz constant, (1 + coupling) ||W||^2."""
         check_dictionary(W, signed=True)
-        model = cls(n_layers=n_layers, n_features=W.shape[0], n_atoms=W.shape[1], **options)  # type: ignore[arg-type]
-        model.to(dtype=W.dtype, device=W.device)
+        model = cls.empty(like=W, n_layers=n_layers, n_features=W.shape[0], n_atoms=W.shape[1], **options)
         model._initialise(W, alpha)
         return model
 
@@ -79,6 +81,9 @@ class SistaRNN(Separator):
         alpha = L if alpha is None else alpha
         check_alpha(alpha, L)
         self.log_alpha.fill_(math.log(alpha))
+        self.log_sparsity.fill_(math.log(self.config["sparsity"]))
+        self.log_coupling.fill_(math.log(self.config["coupling"]))
+        self.h0.zero_()
 
     def separate(self, magnitude: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """Mask (B, T, F) for magnitudes (B, T, F); the state is the last frame's coefficients (B, N)."""
@@ -96,3 +101,31 @@ class SistaRNN(Separator):
         h_BTN, n = torch.stack(frames, 1), self.n_speech
         speech, noise = h_BTN[..., :n] @ W_KFN[-1, :, :n].mT, h_BTN[..., n:] @ W_KFN[-1, :, n:].mT
         return ratio_mask(speech.abs(), noise.abs()), (h,)
+
+    def onnx_frame(self, graph: Graph, magnitude: str, *state: str) -> Frame:
+        """As `separate`, but the state is h - h0, which starts at zero."""
+        W_KFN = unit_norm(self.W)
+        h0 = self.h0[None]
+        h = graph.node("Add", *state, h0)
+        previous = graph.node("Gemm", h, W_KFN[-1], transB=1)
+        logs = torch.stack([self.log_alpha, self.log_sparsity, self.log_coupling], 1)
+        for W, (alpha, sparsity, coupling) in zip(W_KFN, logs.exp().tolist(), strict=True):
+            target = graph.node("Add", magnitude, graph.node("Mul", previous, coupling))
+            error = graph.node("Gemm", h, W, target, transB=1, alpha=-(1 + coupling))
+            z = graph.node("Gemm", error, W, h, alpha=1 / alpha)
+            h = graph.node("Shrink", z, lambd=sparsity / alpha, bias=sparsity / alpha)  # soft thresholding
+        speech, noise = (graph.node("Abs", source) for source in graph.sources(h, W_KFN[-1], self.n_speech))
+        return graph.ratio_mask(speech, noise), [graph.node("Sub", h, h0)]
+
+    def spectra(self) -> dict[str, Tensor]:
+        """The absolute values of each layer's dictionary."""
+        return numbered(unit_norm(self.W).abs())
+
+    def learned(self) -> dict[str, Tensor]:
+        """Step sizes, sparsities and couplings of the layers."""
+        logs = {
+            "inverse step size α": self.log_alpha,
+            "sparsity λ": self.log_sparsity,
+            "coupling": self.log_coupling,
+        }
+        return {name: value.exp()[:, None] for name, value in logs.items()}

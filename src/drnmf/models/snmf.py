@@ -7,12 +7,15 @@ from torch import Tensor
 
 from drnmf.errors import InputError
 from drnmf.maths.nmf import check_dictionary, infer_activations, unit_norm
-from drnmf.models.base import Separator, State, dictionary_mask, split_sources
+from drnmf.models.base import Separator, State
+from drnmf.models.graph import Frame, Graph
+from drnmf.models.masks import dictionary_mask, split_sources
 
 
 class SparseNMFMask(Separator):
     """`n_iter` multiplicative updates of h for every frame on its own, then the ratio mask; nothing is trained."""
 
+    trainable = False
     W: Tensor
 
     def __init__(
@@ -33,7 +36,8 @@ class SparseNMFMask(Separator):
         if sparsity < 0:
             raise InputError(f"sparsity must not be negative, got {sparsity}")
         self.n_speech, self.n_iter, self.beta, self.sparsity = n_speech, n_iter, beta, sparsity
-        self.register_buffer("W", unit_norm(torch.rand(n_features, n_atoms, generator=generator)))
+        W = torch.rand(n_features, n_atoms, generator=generator)
+        self.register_buffer("W", unit_norm(W))
 
     @classmethod
     def from_dictionary(
@@ -48,12 +52,31 @@ class SparseNMFMask(Separator):
         """A separator with the trained dictionary W = [W_speech, W_noise] (F, N)."""
         check_dictionary(W)
         F, N = W.shape
-        model = cls(n_features=F, n_atoms=N, n_speech=n_speech, n_iter=n_iter, beta=beta, sparsity=sparsity)
+        model = cls.empty(n_features=F, n_atoms=N, n_speech=n_speech, n_iter=n_iter, beta=beta, sparsity=sparsity)
         model.W = W.detach().clone()
         return model
 
     def separate(self, magnitude: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """Mask (B, T, F) for magnitudes (B, T, F); there is no state."""
-        V = magnitude.flatten(0, 1).mT
-        H = infer_activations(V, self.W, n_iter=self.n_iter, beta=self.beta, sparsity=self.sparsity)
-        return dictionary_mask(H.mT, self.W, self.n_speech).view_as(magnitude), ()
+        h = self._activations(magnitude.flatten(0, 1))
+        return dictionary_mask(h, self.W, self.n_speech).view_as(magnitude), ()
+
+    def _activations(self, magnitude: Tensor) -> Tensor:
+        """Activations (T, N) of frames (T, F)."""
+        V = magnitude.mT
+        return infer_activations(V, self.W, n_iter=self.n_iter, beta=self.beta, sparsity=self.sparsity).mT
+
+    def onnx_frame(self, graph: Graph, magnitude: str, *state: str) -> Frame:
+        """As `separate`."""
+        h = graph.node("Gemm", magnitude, self.W)
+        for _ in range(self.n_iter):
+            h = graph.multiplicative_step(h, magnitude, self.W, beta=self.beta, sparsity=self.sparsity)
+        return graph.dictionary_mask(h, self.W, self.n_speech), []
+
+    def spectra(self) -> dict[str, Tensor]:
+        """The dictionary."""
+        return {"all iterations": self.W}
+
+    def heard(self, magnitude: Tensor) -> dict[str, Tensor]:
+        """The activations."""
+        return {"activations": self._activations(magnitude)}

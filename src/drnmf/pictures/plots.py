@@ -1,4 +1,4 @@
-"""Pictures: spectrograms, dictionaries, activations, a separation at a glance, learning curves.
+"""Pictures: dictionaries, a separation at a glance, learning curves.
 
 Every function returns a matplotlib Figure, to save or to show; nothing touches pyplot or its global state. Frames run
 along the horizontal axis in seconds, frequencies upwards in kHz, magnitudes are in dB below the largest one drawn.
@@ -29,23 +29,6 @@ _DB_LABEL = "dB"
 _TOP_KHZ = SAMPLE_RATE / 2000
 
 
-def spectrogram(magnitude: Tensor, *, title: str = "") -> Figure:
-    """Magnitudes (frames, F) in dB."""
-    figure = Figure(figsize=(8, 3), layout="constrained")
-    axes = figure.subplots()
-    image = _draw_frames(axes, decibels(magnitude), title, -RANGE_DB, 0)
-    figure.colorbar(image, ax=axes, label=_DB_LABEL)
-    return figure
-
-
-def dictionary(W: Tensor, n_speech: int) -> Figure:
-    """The atoms of W = [W_speech, W_noise] (F, N), each source's sorted by their centre frequency."""
-    figure = Figure(figsize=(10, 3.5), layout="constrained")
-    sources = {"Speech atoms": W[:, :n_speech], "Noise atoms": W[:, n_speech:]}
-    _draw_sources(figure, {title: atoms[:, by_frequency(atoms)] for title, atoms in sources.items()})
-    return figure
-
-
 def layers(W: Mapping[str, Tensor], n_speech: int, *, title: str, learned: Mapping[str, Tensor]) -> Figure:
     """The dictionaries of a network, layer below layer, and what else its layers have learned.
 
@@ -70,20 +53,11 @@ def layers(W: Mapping[str, Tensor], n_speech: int, *, title: str, learned: Mappi
     return figure
 
 
-def activations(h: Tensor, n_speech: int, *, title: str = "Activations") -> Figure:
-    """Activations h (frames, N) in dB, speech atoms below, noise atoms above the line."""
-    figure = Figure(figsize=(8, 4), layout="constrained")
-    axes = figure.subplots()
-    image = _draw_activations(axes, h, n_speech, title)
-    figure.colorbar(image, ax=axes, label=_DB_LABEL)
-    return figure
-
-
 def separation(
     magnitude: Tensor,
     mask: Tensor,
     W: Tensor,
-    h: Tensor,
+    heard: Mapping[str, Tensor],
     n_speech: int,
     *,
     titles: tuple[str, str] = ("Noisy", "Enhanced"),
@@ -95,7 +69,7 @@ def separation(
         magnitude: noisy magnitudes (frames, F).
         mask: the model's mask (frames, F).
         W: its dictionary [W_speech, W_noise] (F, N).
-        h: its activations (frames, N).
+        heard: what its atoms did over time (frames, N), by name: first the activations.
         n_speech: number of speech atoms.
         titles: those of the noisy and the enhanced spectrogram.
         most: how many atoms of each source are drawn; those with the largest sum of activations are chosen.
@@ -103,14 +77,16 @@ def separation(
     figure = Figure(figsize=(12, 8), layout="constrained")
     left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=[1.25, 1])[0]
     _draw_masking(left, magnitude, mask, titles)
-    energy = h.sum(0)
+    energy = next(iter(heard.values())).sum(0)
     speech = _chosen(W[:, :n_speech], energy[:n_speech], most)
     noise = _chosen(W[:, n_speech:], energy[n_speech:], most) + n_speech
-    above, below = right.subfigures(2, 1, squeeze=False)[:, 0]
+    above, *below = right.subfigures(1 + len(heard), 1, squeeze=False)[:, 0]
     _draw_sources(above, {"Speech atoms in use": W[:, speech], "Noise atoms in use": W[:, noise]})
-    axes = below.subplots()
-    image = _draw_activations(axes, h[:, torch.cat([speech, noise])], len(speech), "When these atoms are active")
-    below.colorbar(image, ax=axes, label=_DB_LABEL)
+    for part, (name, values) in zip(below, heard.items(), strict=True):
+        axes = part.subplots()
+        chosen = values[:, torch.cat([speech, noise])]
+        image = _draw_activations(axes, chosen, len(speech), f"Their {name} over time")
+        part.colorbar(image, ax=axes, label=_DB_LABEL)
     return figure
 
 
@@ -121,18 +97,11 @@ def masking(magnitude: Tensor, mask: Tensor, *, titles: tuple[str, str] = ("Nois
     return figure
 
 
-def learning_curves(histories: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> Figure:
-    """Losses from epoch 0 on, for each named run as (training, validation): dotted training, solid validation."""
-    figure = Figure(figsize=(7, 4.5), layout="constrained")
-    axes = figure.subplots()
-    _draw_curves(axes, histories)
-    axes.set(ylabel="loss", title="Learning curves (dotted: training, solid: validation)")
-    _show_ends(axes, histories)
-    return figure
-
-
 def learning_panels(panels: Mapping[str, Mapping[str, tuple[Sequence[float], Sequence[float]]]]) -> Figure:
-    """`learning_curves` of several groups of runs beside each other, by their titles, on one scale of losses."""
+    """Losses from epoch 0 on of groups of runs, each group under its title, all on one scale.
+
+    A named run is (training, validation): training is dotted, validation solid.
+    """
     figure = Figure(figsize=(4 * len(panels), 4), layout="constrained")
     all_axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for axes, (title, histories) in zip(all_axes, panels.items(), strict=True):

@@ -10,9 +10,6 @@ from torch import Tensor
 
 from drnmf.errors import InputError
 from drnmf.files import write_atomically
-from drnmf.maths.nmf import infer_activations, unit_norm
-from drnmf.maths.thresholding import ista, warm_start_ista
-from drnmf.models import DRNMF, DeepNMF, ISTAMask, SistaRNN, SparseNMFMask
 from drnmf.models.base import Separator
 from drnmf.pictures import plots
 from drnmf.signal import audio
@@ -25,15 +22,17 @@ if TYPE_CHECKING:
 @torch.no_grad()
 def draw_model(model: Separator, *, name: str) -> "Figure":
     """The dictionaries of `model`, layer by layer, with their step sizes and sparsities; `name` goes into the title."""
-    W, kind = dictionaries(model), type(model).__name__
-    if not W:
+    spectra = model.spectra()
+    kind = type(model).__name__
+    if not spectra:
         raise InputError(
             f"{name}: there is nothing to see in the weights of this {kind}, it has no dictionaries; "
             "give a sound file too, to see its mask"
         )
-    n_atoms, n_speech = model.config["n_atoms"], model.config["n_speech"]
-    title = f"{name}: {kind} with {n_speech} speech and {n_atoms - n_speech} noise atoms"
-    return plots.layers(W, n_speech, title=title, learned=_learned(model))
+    *_, last = spectra.values()
+    n_noise = last.shape[1] - model.n_speech
+    title = f"{name}: {kind} with {model.n_speech} speech and {n_noise} noise atoms"
+    return plots.layers(spectra, model.n_speech, title=title, learned=model.learned())
 
 
 @torch.no_grad()
@@ -57,14 +56,15 @@ def draw_file(
         titles: of the noisy and of the enhanced spectrogram, instead of the names of file and model.
     """
     x, part = _part(path, start, seconds)
-    magnitude, model = stft(x).abs(), copy.deepcopy(model).float()
+    magnitude = stft(x).abs()
+    model = copy.deepcopy(model).float()
     mask = model(magnitude[None])[0][0]
     titles = titles or (f"Noisy: {Path(path).name}{part}", f"Enhanced by {name}")
-    W, h = dictionaries(model), activations(model, magnitude)
-    if h is None:
+    heard = model.heard(magnitude)
+    if not heard:
         return plots.masking(magnitude, mask, titles=titles)
-    *_, last = W.values()
-    return plots.separation(magnitude, mask, last, h, model.config["n_speech"], titles=titles)
+    *_, W = model.spectra().values()
+    return plots.separation(magnitude, mask, W, heard, model.n_speech, titles=titles)
 
 
 def save(figure: "Figure", path: Path | str, *, dpi: int = 100) -> None:
@@ -81,60 +81,8 @@ def save(figure: "Figure", path: Path | str, *, dpi: int = 100) -> None:
         raise InputError(f"{path}: cannot be written ({error.strerror}); choose another place") from None
 
 
-def dictionaries(model: Separator) -> dict[str, Tensor]:
-    """The dictionaries (F, N) of a model by the layers' names, as magnitude spectra; the mask is made with the last."""
-    match model:
-        case DRNMF():
-            W = _numbered(model.dictionaries())
-            if model.config["reconstruction"] == "separate":
-                W["mask"] = model.reconstruction()
-            return {layer: atoms ** (1 / model.power) for layer, atoms in W.items()}
-        case SparseNMFMask() | ISTAMask():
-            return {"all iterations": model.W}
-        case SistaRNN():
-            return _numbered(unit_norm(model.W).abs())
-        case DeepNMF():
-            newest = slice(-model.n_features, None)  # of the frames in the context
-            tied = {f"layers 1 to {model.n_tied}": model.W[newest]} if model.n_tied else {}
-            return {**tied, **_numbered(unit_norm(torch.exp(model.log_W))[:, newest], model.n_tied + 1)}
-    return {}
-
-
-def _numbered(W_KFN: Tensor, first: int = 1) -> dict[str, Tensor]:
-    return {f"layer {k}": W for k, W in enumerate(W_KFN, first)}
-
-
-def activations(model: Separator, magnitude: Tensor) -> Tensor | None:
-    """Activations (T, N) for magnitudes (T, F), as magnitudes; None where a model does not tell them."""
-    match model:
-        case DRNMF():
-            return model.activations(magnitude[None])[0][0] ** (1 / model.power)
-        case SparseNMFMask():
-            return infer_activations(
-                magnitude.mT, model.W, n_iter=model.n_iter, beta=model.beta, sparsity=model.sparsity
-            ).mT
-        case ISTAMask():
-            algorithm = warm_start_ista if model.warm_start else ista
-            return algorithm(magnitude, model.W, n_iter=model.n_iter, alpha=float(model.alpha), sparsity=model.sparsity)
-    return None
-
-
-def _learned(model: Separator) -> dict[str, Tensor]:
-    match model:
-        case DRNMF():
-            return {"inverse step size α": model.alpha(), "sparsity λ": model.sparsity()}
-        case SistaRNN():
-            logs = {
-                "inverse step size α": model.log_alpha,
-                "sparsity λ": model.log_sparsity,
-                "coupling": model.log_coupling,
-            }
-            return {name: value.exp()[:, None] for name, value in logs.items()}
-    return {}
-
-
 def _part(path: Path | str, start: float, seconds: float) -> tuple[Tensor, str]:
-    """That part of a file (samples,) at the rate the models work at, and which one it is, to be told in a title."""
+    """That part of a file (samples,) at the rate the models work at, and which one it is, for the title."""
     if not seconds > 0:
         raise InputError(f"seconds must be positive, got {seconds:g}")
     length, first = audio.info(path).samples_at(SAMPLE_RATE), round(start * SAMPLE_RATE)

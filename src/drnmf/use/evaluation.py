@@ -264,7 +264,7 @@ def _enhance(model: Separator, mixtures: list[Example]) -> list[tuple[Tensor, fl
         return []
     x = pad_sequence([noisy for _, _, noisy, _ in mixtures], batch_first=True)
     y = pad_sequence([clean for _, _, _, clean in mixtures], batch_first=True)
-    like = next((t for t in [*model.parameters(), *model.buffers()] if t.is_floating_point()), x)
+    like = model.like
     X, Y = stft(x.to(like)), stft(y.to(like))
     mask, _ = model(X.abs())
     errors = (mask * X.abs() - Y.abs()).square()

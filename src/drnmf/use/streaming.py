@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from drnmf.engines.streams import Stream
 from drnmf.errors import InputError
 from drnmf.models.folders import load_model
 from drnmf.signal import BINS, HOP, SAMPLE_RATE, WINDOW
@@ -26,8 +25,7 @@ from drnmf.signal.audio import Array, Resampler, Samples, as_array
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from drnmf.models.base import Separator
-    from drnmf.use.streaming_torch import ModelStream
+    from drnmf.models.base import Separator, SoundStream
 
 RATES = (1000, 768000)  # lowest and highest sample rate in Hz
 _PART = 2**15  # samples resampled at a time: bounds the memory, however much is fed
@@ -126,13 +124,12 @@ class Streamer:
         return torch.from_numpy(y)
 
 
-def _stream(
-    model: "Separator", channels: int, strength: float, top: float | None, pieces: int
-) -> "Stream | ModelStream":
+def _stream(model: "Separator", channels: int, strength: float, top: float | None, pieces: int) -> "SoundStream":
     """What makes the mask and applies it: compiled where the model has such a form, else PyTorch's."""
     settings: dict[str, Any] = {"channels": channels, "strength": strength, "top": _top_bins(top), "silence": _SILENCE}
-    if model.network is not None:
-        return Stream(model.network, **settings)  # as fast in sequence as in pieces
+    stream = model.stream(**settings)
+    if stream is not None:
+        return stream  # as fast in sequence as in pieces
     from drnmf.use.streaming_torch import ModelStream
 
     return ModelStream(model, **settings, pieces=pieces)
@@ -141,7 +138,7 @@ def _stream(
 class _Remover:
     """What to remove from 16 kHz sound (channels, samples), less than one window late: a stream's output in step."""
 
-    def __init__(self, stream: "Stream | ModelStream") -> None:
+    def __init__(self, stream: "SoundStream") -> None:
         self._stream = stream
         self.start()
 

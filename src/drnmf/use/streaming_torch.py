@@ -32,9 +32,8 @@ class ModelStream:
     def __init__(
         self, model: Separator, *, channels: int, strength: float, top: slice | None, silence: float, pieces: int
     ) -> None:
-        weight = next((t for t in [*model.parameters(), *model.buffers()] if t.is_floating_point()), torch.empty(0))
         self._model, self._channels, self._strength, self._most_pieces = model, channels, strength, pieces
-        self._window = sqrt_hann(weight.dtype, weight.device)
+        self._window = sqrt_hann(model.like.dtype, model.like.device)
         self._top, self._silence = top, silence
         self.start()
 

@@ -1,0 +1,28 @@
+"""From the sources' spectra to a mask: equation (2) of the paper."""
+
+from torch import Tensor
+
+from drnmf.errors import InputError
+
+MASK_FLOOR = 1e-5
+"""Below the spectrum of the rounding noise of 16-bit audio, which is about 1e-4 per bin."""
+
+
+def ratio_mask(speech: Tensor, noise: Tensor, *, floor: float = MASK_FLOOR) -> Tensor:
+    """Equation (2), M = Y / (Y + V), with the sum held above `floor`: at silence M is 0 and its gradient finite."""
+    return speech / (speech + noise).clamp_min(floor)
+
+
+def dictionary_mask(h: Tensor, W: Tensor, n_speech: int) -> Tensor:
+    """The ratio mask of activations h (..., N) under W = [W_speech, W_noise] (F, N)."""
+    speech = h[..., :n_speech] @ W[:, :n_speech].mT
+    noise = h[..., n_speech:] @ W[:, n_speech:].mT
+    return ratio_mask(speech, noise)
+
+
+def split_sources(n_atoms: int, n_speech: int | None) -> int:
+    """Number of leading speech atoms, by default half of all."""
+    n_speech = n_atoms // 2 if n_speech is None else n_speech
+    if not 0 < n_speech < n_atoms:
+        raise InputError(f"of {n_atoms} atoms at least one must be speech and one noise, got {n_speech} speech atoms")
+    return n_speech
