@@ -84,6 +84,8 @@ class DeepNMF(Separator):
     def features(cls, magnitude: Tensor, options: Mapping[str, Any]) -> Tensor:
         """Frames with their context; before the first one is silence."""
         context = options.get("context", 1)
+        if context < 1:
+            raise InputError(f"context must be at least 1, got {context}")
         return stack_context(torch.nn.functional.pad(magnitude, (0, 0, context - 1, 0)), context)
 
     def separate(self, magnitude: Tensor, state: State | None = None) -> tuple[Tensor, State]:

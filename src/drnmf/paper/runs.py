@@ -29,6 +29,7 @@ from drnmf.data.manifests import read_manifest
 from drnmf.data.mixing import Item
 from drnmf.errors import DivergedError, InputError
 from drnmf.files import write_atomically
+from drnmf.models import MODELS
 from drnmf.models.folders import CONFIG, load_model
 from drnmf.paper import waspaa2017
 from drnmf.paper.waspaa2017 import RECIPES, ROWS, SEED, SIZES, Row, ablations, settings
@@ -139,8 +140,8 @@ def cell_recipe(cell: Cell, corpus: Corpus, *, epochs: int | None = None) -> Rec
 
 def is_trained(cell: Cell, folder: Path) -> bool:
     """Whether there is nothing left to train."""
-    untrained = settings(cell.recipe, cell.row)["model"]["kind"] == "SparseNMFMask"
-    ends = (SUMMARY, DIVERGED, CONFIG) if untrained else (SUMMARY, DIVERGED)
+    kind = MODELS[settings(cell.recipe, cell.row)["model"]["kind"]]
+    ends = (SUMMARY, DIVERGED) if kind.trainable else (SUMMARY, DIVERGED, CONFIG)
     return any((folder / cell.id / name).is_file() for name in ends)
 
 
@@ -232,7 +233,7 @@ def _train_alone(cell: Cell, corpus: Corpus, folder: Path, epochs: int | None) -
 
 def _dictionaries(recipe: Recipe, folder: Path) -> Path | None:
     """Where the dictionaries of a recipe lie: all that decides them is in the name."""
-    if recipe.model.kind == "LSTMMask":
+    if MODELS[recipe.model.kind].from_dictionary is None:
         return None
     settings, power = recipe.dictionary, recipe.model.options.get("power", 1.0)
     parts = [f"every{recipe.data.subset}", f"n{2 * settings.rank_per_source}", f"power{power:g}"]

@@ -10,36 +10,35 @@ from pydantic import BaseModel, ValidationError, create_model
 from torch import Tensor
 
 from drnmf.errors import InputError
-from drnmf.models import DRNMF, DeepNMF, ISTAMask, LSTMMask, SistaRNN, SparseNMFMask
+from drnmf.models import MODELS
 from drnmf.models.base import Separator
 from drnmf.signal.spectra import BINS
 from drnmf.training.settings import CHECKED, first_mistake
 
-KINDS: dict[str, type[Separator]] = {
-    kind.__name__: kind for kind in (DRNMF, DeepNMF, SistaRNN, LSTMMask, SparseNMFMask, ISTAMask)
-}
 _FROM_DATA = ("self", "W", "h0", "n_atoms", "n_features", "n_speech", "generator")
 
 
 def new_model(kind: str, options: dict[str, Any], W: Tensor | None, seed: int) -> Separator:
-    """A model from the dictionary W (F, N) or, where its kind does not start from one, from random weights."""
-    if kind == "LSTMMask":
-        return LSTMMask(**options, generator=torch.Generator().manual_seed(seed))
-    made: Separator = KINDS[kind].from_dictionary(W, **options)  # type: ignore[attr-defined]
-    return made
+    """A model from the dictionary W (rows, N) or, where its kind does not start from one, from random weights."""
+    return MODELS[kind].begin(options, W=W, generator=torch.Generator().manual_seed(seed))
+
+
+def dictionary_rows(kind: str, options: dict[str, Any]) -> int:
+    """How many features a frame has for the model's dictionary."""
+    return MODELS[kind].features(torch.zeros(1, 1, BINS), options).shape[2]
 
 
 def check_model(kind: str, options: dict[str, Any]) -> None:
     """Refuse an unknown kind, and options that it does not have or cannot take."""
-    if kind not in KINDS:
-        raise InputError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
-    known = _known_options(KINDS[kind])
+    if kind not in MODELS:
+        raise InputError(f"kind must be one of {', '.join(MODELS)}, got {kind!r}")
+    known = _known_options(MODELS[kind])
     try:
         known(**options)
     except ValidationError as error:
         raise InputError(first_mistake(error, ["kind", *known.model_fields])) from None
     # orthogonal atoms: every other dictionary has a larger norm, so that an alpha too small here is so everywhere
-    W = torch.eye(BINS * max(1, options.get("context", 1)), 4)
+    W = torch.eye(dictionary_rows(kind, options), 4)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what it says of alpha is about this dictionary
         new_model(kind, options, W, 0)
@@ -48,7 +47,7 @@ def check_model(kind: str, options: dict[str, Any]) -> None:
 def _known_options(kind: type[Separator]) -> type[BaseModel]:
     """The arguments that make a model of this kind, less those that come from the data."""
     fields: dict[str, Any] = {}
-    for make in (kind.__init__, getattr(kind, "from_dictionary", None)):
+    for make in (kind.__init__, kind.from_dictionary):
         if make is None:
             continue
         hints = typing.get_type_hints(make)

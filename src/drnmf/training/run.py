@@ -38,14 +38,13 @@ from drnmf.data.mixing import Item
 from drnmf.errors import DivergedError, InputError
 from drnmf.files import write_atomically
 from drnmf.maths.nmf import train_dictionaries, unit_norm
+from drnmf.models import MODELS
 from drnmf.models.base import Separator
-from drnmf.models.deep_nmf import stack_context
 from drnmf.models.folders import load_model, save_model
 from drnmf.progress import Progress, silent
-from drnmf.signal.level import running_level
-from drnmf.signal.spectra import BINS, n_frames
+from drnmf.signal.spectra import n_frames
 from drnmf.training.backpropagation import Backpropagation, ProgressBar, Record
-from drnmf.training.initial import new_model
+from drnmf.training.initial import dictionary_rows, new_model
 from drnmf.training.losses import LOSSES, OVER_SEQUENCES, SHORTEST
 from drnmf.training.recipe import DataSettings, ModelSettings, Recipe
 
@@ -57,7 +56,6 @@ warnings.filterwarnings("ignore", module="lightning")
 """Called with what is being done, how much of it is done, and of how much."""
 
 RECIPE, DICTIONARIES, LAST, SUMMARY = "recipe.toml", "dictionaries.safetensors", "last.ckpt", "summary.json"
-_UNTRAINED = ("SparseNMFMask", "ISTAMask")
 _VALIDATION_BATCH = {"cuda": 128, "cpu": 32}  # sequences; no gradients, so more fit, but a CPU's caches want fewer
 
 
@@ -75,10 +73,10 @@ def train(recipe: Recipe, folder: str | Path, *, dictionaries: Path | None = Non
         return
     training, validation = _datasets(recipe, progress)
     path = dictionaries or folder / DICTIONARIES
-    needs_dictionary = recipe.model.kind != "LSTMMask" and not recipe.model.start
+    needs_dictionary = not recipe.model.start and MODELS[recipe.model.kind].from_dictionary is not None
     W = _dictionaries(recipe, path, training, progress) if needs_dictionary else None
     model = initial_model(recipe.model, W, recipe.training.seed)
-    if recipe.model.kind in _UNTRAINED:
+    if not model.trainable:
         save_model(model, folder)
         return
     try:
@@ -93,25 +91,16 @@ def train(recipe: Recipe, folder: str | Path, *, dictionaries: Path | None = Non
 
 
 def initial_model(settings: ModelSettings, W: Tensor | None, seed: int) -> Separator:
-    """Step 3: the model before backpropagation, from the dictionary W (F, N) where its kind starts from one.
+    """Step 3: the model before backpropagation, from the dictionary W (rows, N) where it starts from one.
 
     With `start`, it is that model as it was trained before.
     """
     if settings.start:
         model = load_model(settings.start).float()
-        if not any(p.requires_grad for p in model.parameters()):
+        if not model.trainable:
             raise InputError(f"[model] start = {settings.start!r}: a {type(model).__name__} has nothing to train")
         return model.train()
     return new_model(settings.kind, settings.options, W, seed)
-
-
-def dictionary_features(magnitude: Tensor, settings: ModelSettings) -> Tensor:
-    """Magnitudes (B, T, F) as the model's dictionary sees them: at its level, to its power, with its context."""
-    context = settings.options.get("context", 1)
-    if (level := settings.options.get("level")) is not None:
-        magnitude = magnitude * (level / running_level(magnitude)[0])
-    magnitude = magnitude ** settings.options.get("power", 1.0)
-    return stack_context(torch.nn.functional.pad(magnitude, (0, 0, context - 1, 0)), context)
 
 
 def _open_folder(folder: Path, recipe: Recipe) -> None:
@@ -218,8 +207,9 @@ def _dictionaries(recipe: Recipe, path: Path, dataset: Dataset, progress: Progre
 
 def _random_atoms(recipe: Recipe) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(recipe.training.seed)
-    rows = BINS * recipe.model.options.get("context", 1)
-    return {"W": unit_norm(torch.rand(rows, 2 * recipe.dictionary.rank_per_source, generator=generator))}
+    rows = dictionary_rows(recipe.model.kind, recipe.model.options)
+    W = torch.rand(rows, 2 * recipe.dictionary.rank_per_source, generator=generator)
+    return {"W": unit_norm(W)}
 
 
 def _trained_atoms(recipe: Recipe, dataset: Dataset, progress: Progress) -> dict[str, Tensor]:
@@ -248,7 +238,7 @@ def _dictionary_data(recipe: Recipe, dataset: Dataset) -> tuple[Tensor, Tensor]:
     kept: tuple[list[Tensor], list[Tensor]] = ([], [])
     for batch in batches:
         for spectra, frames in zip(batch.spectra()[::-1], kept, strict=True):
-            features = dictionary_features(spectra.abs(), recipe.model)
+            features = MODELS[recipe.model.kind].features(spectra.abs(), recipe.model.options)
             frames.append(features[batch.mask()][::step])
     clean, noisy = (torch.cat(frames).mT.contiguous() for frames in kept)
     return clean, noisy
@@ -291,10 +281,8 @@ class _Data(L.LightningDataModule):
 def _fit(recipe: Recipe, folder: Path, model: Separator, data: _Data) -> dict[str, float]:
     """Step 4: backpropagation, from the last checkpoint if there is one. Returns the row of the best epoch."""
     settings = recipe.training
-    # the paper's: LSTMs at 1e-4 with gradients clipped to 1, the others at 1e-3 without clipping
-    rate, clip = (1e-4, 1.0) if recipe.model.kind == "LSTMMask" else (1e-3, 0.0)
-    rate = rate if settings.learning_rate is None else settings.learning_rate
-    clip = clip if settings.gradient_clip is None else settings.gradient_clip
+    rate = model.learning_rate if settings.learning_rate is None else settings.learning_rate
+    clip = model.gradient_clip if settings.gradient_clip is None else settings.gradient_clip
     module = Backpropagation(
         model, LOSSES[settings.loss], rate, beta2=settings.beta2, falling=settings.schedule == "cosine"
     )
