@@ -24,8 +24,8 @@ from drnmf.data.recordings import scan
 from drnmf.errors import DivergedError
 from drnmf.paper import runs as reproduce
 from drnmf.paper.runs import Cell, Corpus, cell_recipe, choose_cells, is_trained, state, train_cell, train_cells
-from drnmf.paper.tables import records, write_report
-from drnmf.paper.waspaa2017 import ABLATION_EPOCHS, ABLATIONS, EPOCHS, PAPER, RECIPES, ROWS, ablations, merged, settings
+from drnmf.paper.tables import changes, records, write_report
+from drnmf.paper.waspaa2017 import ABLATIONS, PAPER, RECIPES, ROWS, ablations, merged, settings
 from drnmf.pictures import plots
 from drnmf.signal import audio
 from drnmf.training.run import initial_model
@@ -130,19 +130,48 @@ def test_the_paper_s_settings(corpus_folder):
     assert cell_recipe(cell("lstm-2x54", seed=3), corpus).training.seed == 3
 
 
-def test_how_long_and_how_fast_a_recipe_trains(corpus_folder):
+RATES = {  # of the tuned recipe on 100 % and 10 %, as they were chosen on dev
+    "snmf-n200": (None, None),
+    "snmf-n2000": (None, None),
+    "lstm-2x54": (4e-3, 4e-3),
+    "lstm-2x244": (4e-3, 4e-3),
+    "lstm-5x70": (2e-3, 4e-3),
+    "lstm-5x250": (1e-3, 2e-3),
+    "deepnmf-n2000": (2e-3, 2e-3),
+    "drnmf-k2-n200": (4e-2, 4e-2),
+    "drnmf-k2-n2000": (4e-2, 4e-2),
+    "drnmf-k5-n200": (4e-2, 4e-2),
+    "drnmf-k5-n2000": (4e-2, 4e-2),
+}
+
+
+def test_how_fast_and_how_long_the_tuned_recipe_trains(corpus_folder):
     corpus = Corpus.open(corpus_folder)
-    for size, epochs in EPOCHS["tuned"].items():
-        tuned = cell("drnmf-k2-n200", recipe="tuned", size=size)
-        assert cell_recipe(tuned, corpus).training.max_epochs == epochs
-        assert cell_recipe(tuned, corpus, epochs=3).training.max_epochs == 3
-    rates = [
-        cell_recipe(cell("lstm-5x70", recipe="tuned", size=size), corpus).training.learning_rate for size in (100, 10)
-    ]
-    assert rates == [2e-3, 4e-3]
-    for row in ablations("tuned"):
-        assert cell_recipe(Cell("tuned", 10, row), corpus).training.max_epochs == ABLATION_EPOCHS["tuned"]
-    assert cell_recipe(Cell("paper", 10, ablations("paper")[0]), corpus).training.max_epochs == 1200
+    assert set(RATES) == set(ROW)
+    for row, rates in RATES.items():
+        for size, epochs, rate in zip((100, 10), (20, 100), rates, strict=True):
+            training = cell_recipe(cell(row, recipe="tuned", size=size), corpus).training
+            assert (training.learning_rate, training.max_epochs) == (rate, epochs), (row, size)
+            if rate is not None:
+                assert (training.loss, training.schedule, training.gradient_clip) == ("snr", "cosine", 1), row
+    for recipe, expected in (("tuned", (4e-2, 40)), ("paper", (1e-3, 1200))):
+        for row in ablations(recipe):
+            training = cell_recipe(Cell(recipe, 10, row), corpus).training
+            assert (training.learning_rate, training.max_epochs) == expected, row.id
+
+
+def test_fewer_epochs_can_be_asked_for(corpus_folder):
+    corpus = Corpus.open(corpus_folder)
+    assert cell_recipe(cell("lstm-2x54"), corpus, epochs=3).training.max_epochs == 3
+    with pytest.raises(InputError, match=r"paper/10/lstm-2x54/2016: \[training\] max_epochs must be 1 or more, got 0"):
+        cell_recipe(cell("lstm-2x54"), corpus, epochs=0)
+
+
+def test_what_a_recipe_changes_is_told_with_its_rates():
+    assert changes("paper") == []
+    (line,) = (line for line in changes("tuned") if line.startswith("LSTM, K = 5, N = 70: "))
+    assert line.endswith("on 100 %: rate 0.002 for 20 epochs, on 10 %: rate 0.004 for 100 epochs")
+    assert not any("Sparse NMF" in line for line in changes("tuned"))
 
 
 def test_recipes_change_rows_and_ablations_change_one_thing():

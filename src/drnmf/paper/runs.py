@@ -31,8 +31,7 @@ from drnmf.errors import DivergedError, InputError
 from drnmf.files import write_atomically
 from drnmf.models import MODELS
 from drnmf.models.folders import CONFIG, load_model
-from drnmf.paper import waspaa2017
-from drnmf.paper.waspaa2017 import RECIPES, ROWS, SEED, SIZES, Row, ablations, settings
+from drnmf.paper.waspaa2017 import RECIPES, ROWS, SEED, SIZES, Row, ablations, pace, settings
 from drnmf.progress import Progress, silent
 from drnmf.signal.spectra import SAMPLE_RATE, istft, stft
 from drnmf.training.recipe import Recipe
@@ -129,12 +128,11 @@ def cell_recipe(cell: Cell, corpus: Corpus, *, epochs: int | None = None) -> Rec
     """Everything that decides how a cell is trained; `epochs` bounds it further."""
     tables = settings(cell.recipe, cell.row)
     tables["data"] = {**tables.get("data", {}), "subset": SIZES[cell.size], **corpus.paths()}
-    tables["training"] = {**tables.get("training", {}), "seed": cell.seed}
-    epochs = epochs or waspaa2017.epochs(cell.recipe, cell.row, cell.size)
-    if epochs is not None:
-        tables["training"]["max_epochs"] = epochs
-    if (rate := waspaa2017.rate(cell.recipe, cell.row, cell.size)) is not None:
-        tables["training"]["learning_rate"] = rate
+    learning_rate, max_epochs = pace(cell.recipe, cell.row, cell.size)
+    training = {"max_epochs": max_epochs if epochs is None else epochs, "seed": cell.seed}
+    tables["training"] = {**tables.get("training", {}), **training}
+    if learning_rate is not None:
+        tables["training"]["learning_rate"] = learning_rate
     return Recipe.from_tables(tables, cell.id)
 
 

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from drnmf.files import write_atomically
 from drnmf.models.folders import CONFIG, load_model
 from drnmf.paper.runs import DIVERGED, SETS, SUMMARY, Cell
-from drnmf.paper.waspaa2017 import RECIPES, ROWS, SIZES, Row, ablations
+from drnmf.paper.waspaa2017 import RECIPES, ROWS, SIZES, Row, ablations, pace
 from drnmf.use.tables import render
 
 log = logging.getLogger("drnmf")
@@ -113,13 +113,17 @@ def ablation_table(recipe: str, found: Sequence[Record]) -> Lines:
 
 def changes(recipe: str) -> list[str]:
     """What a recipe changes in the paper's settings, a line for each row where it does."""
-    told = []
+    found = []
     for row in ROWS:
         tables = RECIPES[recipe][row.id]
         new = [(f"{section}.{key}", value) for section, table in tables.items() for key, value in table.items()]
         words = [f"no {key}" if value is None else f"{key} = {value}" for key, value in new]
-        told += [f"{row.name}, K = {row.K}, N = {row.N}: {', '.join(words)}"] if words else []
-    return told
+        for size in SIZES:
+            rate, epochs = pace(recipe, row, size)
+            if rate is not None and (rate, epochs) != pace("paper", row, size):
+                words.append(f"on {size} %: rate {rate:g} for {epochs} epochs")
+        found += [f"{row.name}, K = {row.K}, N = {row.N}: {', '.join(words)}"] if words else []
+    return found
 
 
 def remarks(found: Sequence[Record]) -> list[str]:

@@ -1,13 +1,16 @@
-"""The experiments of the paper as data: the rows of its table, two recipes for them, and ablations.
+"""The paper's experiments as data: the rows of its table, two recipes for them, and ablations.
 
-Settings are tables as in a recipe's file (`training.recipe`), without [data]'s paths. The paper's stand in PAPER. TUNED
-and ABLATIONS hold what they change, and None takes a setting away. To tune a row, change its line.
+Settings are tables as in a recipe's file (`training.recipe`), without the paths of [data]. PAPER holds each row as the
+paper has it, TUNED and ABLATIONS what they change, where None removes a setting. How fast and how long each cell is
+trained stands in PACE. To tune a row, change its lines.
 """
 
 from dataclasses import dataclass
 from typing import Any
 
 Tables = dict[str, dict[str, Any]]
+Pace = tuple[float | None, int]
+"""Adam's rate, None where nothing is trained, and the most epochs."""
 
 SIZES = {100: 1, 10: 10}
 """Percent of the training set, and every how many utterances that takes."""
@@ -54,7 +57,7 @@ def _snmf(N: int) -> Tables:
 def _lstm(K: int, N: int) -> Tables:
     return {
         "model": {"kind": "LSTMMask", "n_layers": K, "n_units": N},
-        "training": {"learning_rate": 1e-4, "gradient_clip": 1.0, "max_epochs": 400},
+        "training": {"gradient_clip": 1.0},
     }
 
 
@@ -63,15 +66,15 @@ def _deep_nmf(N: int) -> Tables:
     return {
         "dictionary": _dictionary(N),
         "model": {"kind": "DeepNMF", "n_layers": 25, "n_untied": 3},
-        "training": {"learning_rate": 1e-3, "gradient_clip": 0.0, "max_epochs": 400},
+        "training": {"gradient_clip": 0.0},
     }
 
 
-def _drnmf(K: int, N: int, *, alpha: float, max_epochs: int) -> Tables:
+def _drnmf(K: int, N: int, *, alpha: float) -> Tables:
     return {
         "dictionary": _dictionary(N),
         "model": {"kind": "DRNMF", "n_layers": K, "alpha": alpha},
-        "training": {"learning_rate": 1e-3, "gradient_clip": 0.0, "max_epochs": max_epochs},
+        "training": {"gradient_clip": 0.0},
     }
 
 
@@ -83,22 +86,19 @@ PAPER: dict[str, Tables] = {
     "lstm-5x70": _lstm(5, 70),
     "lstm-5x250": _lstm(5, 250),
     "deepnmf-n2000": _deep_nmf(2000),
-    "drnmf-k2-n200": _drnmf(2, 200, alpha=50.0, max_epochs=400),
-    "drnmf-k2-n2000": _drnmf(2, 2000, alpha=400.0, max_epochs=400),
-    "drnmf-k5-n200": _drnmf(5, 200, alpha=50.0, max_epochs=1200),
-    "drnmf-k5-n2000": _drnmf(5, 2000, alpha=400.0, max_epochs=1200),
+    "drnmf-k2-n200": _drnmf(2, 200, alpha=50.0),
+    "drnmf-k2-n2000": _drnmf(2, 2000, alpha=400.0),
+    "drnmf-k5-n200": _drnmf(5, 200, alpha=50.0),
+    "drnmf-k5-n2000": _drnmf(5, 2000, alpha=400.0),
 }
 
 
 _FRESH = {"fresh": True, "varied": True}
 _FALLING = {"loss": "snr", "schedule": "cosine"}
+_LSTM_TUNED: Tables = {"data": _FRESH, "training": _FALLING}
 
 
-def _lstm_tuned(learning_rate: float) -> Tables:
-    return {"data": _FRESH, "training": {**_FALLING, "learning_rate": learning_rate}}
-
-
-def _drnmf_tuned(learning_rate: float, *, alpha: float | None = None) -> Tables:
+def _drnmf_tuned(alpha: float | None = None) -> Tables:
     """A trained alpha, within its bounds, and a trained lambda for each atom; magnitudes to the power 0.5.
 
     `alpha` is where all of them start, by default at ||W||^2.
@@ -115,31 +115,56 @@ def _drnmf_tuned(learning_rate: float, *, alpha: float | None = None) -> Tables:
             "power": 0.5,
             "sparsity": 0.3,
         },
-        "training": {**_FALLING, "learning_rate": learning_rate, "gradient_clip": 1.0},
+        "training": {**_FALLING, "gradient_clip": 1.0},
     }
 
 
 TUNED: dict[str, Tables] = {
     "snmf-n200": {},
     "snmf-n2000": {},
-    "lstm-2x54": _lstm_tuned(4e-3),
-    "lstm-2x244": _lstm_tuned(4e-3),
-    "lstm-5x70": _lstm_tuned(2e-3),
-    "lstm-5x250": _lstm_tuned(1e-3),
-    "deepnmf-n2000": {"data": _FRESH, "training": {**_FALLING, "learning_rate": 2e-3, "gradient_clip": 1.0}},
-    "drnmf-k2-n200": _drnmf_tuned(4e-2, alpha=50.0),
-    "drnmf-k2-n2000": _drnmf_tuned(4e-2),
-    "drnmf-k5-n200": _drnmf_tuned(4e-2, alpha=50.0),
-    "drnmf-k5-n2000": _drnmf_tuned(4e-2),
+    "lstm-2x54": _LSTM_TUNED,
+    "lstm-2x244": _LSTM_TUNED,
+    "lstm-5x70": _LSTM_TUNED,
+    "lstm-5x250": _LSTM_TUNED,
+    "deepnmf-n2000": {"data": _FRESH, "training": {**_FALLING, "gradient_clip": 1.0}},
+    "drnmf-k2-n200": _drnmf_tuned(alpha=50.0),
+    "drnmf-k2-n2000": _drnmf_tuned(),
+    "drnmf-k5-n200": _drnmf_tuned(alpha=50.0),
+    "drnmf-k5-n2000": _drnmf_tuned(),
 }
 """What is changed in the paper's settings, chosen on dev."""
 
-EPOCHS: dict[str, dict[int, int]] = {"tuned": {100: 20, 10: 100}}
-"""How many a recipe takes for each size of the training set, if not as many as its rows say."""
-RATES: dict[str, dict[int, dict[str, float]]] = {"tuned": {10: {"lstm-5x70": 4e-3, "lstm-5x250": 2e-3}}}
-"""Learning rates for a size of the training set, where dev chose others than the rows'."""
-ABLATION_EPOCHS = {"tuned": 40}
-"""How many its ablations take."""
+PACE: dict[str, dict[str, dict[int, Pace]]] = {
+    "paper": {
+        "snmf-n200": {100: (None, 400), 10: (None, 400)},
+        "snmf-n2000": {100: (None, 400), 10: (None, 400)},
+        "lstm-2x54": {100: (1e-4, 400), 10: (1e-4, 400)},
+        "lstm-2x244": {100: (1e-4, 400), 10: (1e-4, 400)},
+        "lstm-5x70": {100: (1e-4, 400), 10: (1e-4, 400)},
+        "lstm-5x250": {100: (1e-4, 400), 10: (1e-4, 400)},
+        "deepnmf-n2000": {100: (1e-3, 400), 10: (1e-3, 400)},
+        "drnmf-k2-n200": {100: (1e-3, 400), 10: (1e-3, 400)},
+        "drnmf-k2-n2000": {100: (1e-3, 400), 10: (1e-3, 400)},
+        "drnmf-k5-n200": {100: (1e-3, 1200), 10: (1e-3, 1200)},
+        "drnmf-k5-n2000": {100: (1e-3, 1200), 10: (1e-3, 1200)},
+    },
+    "tuned": {
+        "snmf-n200": {100: (None, 20), 10: (None, 100)},
+        "snmf-n2000": {100: (None, 20), 10: (None, 100)},
+        "lstm-2x54": {100: (4e-3, 20), 10: (4e-3, 100)},
+        "lstm-2x244": {100: (4e-3, 20), 10: (4e-3, 100)},
+        "lstm-5x70": {100: (2e-3, 20), 10: (4e-3, 100)},
+        "lstm-5x250": {100: (1e-3, 20), 10: (2e-3, 100)},
+        "deepnmf-n2000": {100: (2e-3, 20), 10: (2e-3, 100)},
+        "drnmf-k2-n200": {100: (4e-2, 20), 10: (4e-2, 100)},
+        "drnmf-k2-n2000": {100: (4e-2, 20), 10: (4e-2, 100)},
+        "drnmf-k5-n200": {100: (4e-2, 20), 10: (4e-2, 100)},
+        "drnmf-k5-n2000": {100: (4e-2, 20), 10: (4e-2, 100)},
+    },
+}
+"""How fast and how long each row is trained, by the size of the training set; sparse NMF is not trained at all."""
+ABLATION_PACE: dict[str, Pace] = {"paper": (1e-3, 1200), "tuned": (4e-2, 40)}
+"""The same for the ablations."""
 
 ABLATIONS: dict[str, Tables] = {
     "nothing": {},
@@ -168,14 +193,9 @@ def settings(recipe: str, row: Row) -> Tables:
     return merged(merged(PAPER[BASE], RECIPES[recipe][BASE]), ABLATIONS[row.id.removeprefix(_ABLATION)])
 
 
-def epochs(recipe: str, row: Row, size: int) -> int | None:
-    """How many epochs to train, or None for as many as the settings say."""
-    return ABLATION_EPOCHS.get(recipe) if is_ablation(row) else EPOCHS.get(recipe, {}).get(size)
-
-
-def rate(recipe: str, row: Row, size: int) -> float | None:
-    """The learning rate, or None for what the settings say."""
-    return RATES.get(recipe, {}).get(size, {}).get(row.id)
+def pace(recipe: str, row: Row, size: int) -> Pace:
+    """How fast and how long a cell is trained."""
+    return ABLATION_PACE[recipe] if is_ablation(row) else PACE[recipe][row.id][size]
 
 
 def is_ablation(row: Row) -> bool:
@@ -186,8 +206,8 @@ def is_ablation(row: Row) -> bool:
 def ablations(recipe: str) -> list[Row]:
     """The ablations that change something: those that name what the recipe does anyhow are left out."""
     (base,) = (row for row in ROWS if row.id == BASE)
-    unless_told = {"alpha_range": "free", "train_sparsity": False}
-    before = merged({"model": unless_told}, settings(recipe, base))
+    defaults = {"alpha_range": "free", "train_sparsity": False}
+    before = merged({"model": defaults}, settings(recipe, base))
     names = [name for name, change in ABLATIONS.items() if not change or merged(before, change) != before]
     titles = {"nothing": f"{base.name}, K = {base.K}, N = {base.N}"}
     return [Row(_ABLATION + name, titles.get(name, f"- {name.replace('-', ' ')}"), base.K, base.N) for name in names]
