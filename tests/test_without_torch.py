@@ -27,9 +27,15 @@ MODULES = [
     "drnmf.engines.streams",
     "drnmf.errors",
     "drnmf.files",
+    "drnmf.models.folders",
+    "drnmf.parallel",
     "drnmf.progress",
     "drnmf.signal.audio",
     "drnmf.signal.pipes",
+    "drnmf.use.files",
+    "drnmf.use.folders",
+    "drnmf.use.live",
+    "drnmf.use.streaming",
 ]
 COMMANDS = [command.name or command.callback.__name__ for command in cli.app.registered_commands]
 
@@ -75,6 +81,9 @@ with audio.Writer(target, 16000, 1, subtype="PCM_16") as writer:
         ("from drnmf import DRNMF", "drnmf.DRNMF"),
         ("import drnmf; drnmf.stft", "drnmf.stft"),
         ("from drnmf import audio; audio.read(sys.argv[1])", "audio.read"),
+        ("from drnmf import load_model; load_model('default')", "the model default"),
+        ("from drnmf import Streamer; Streamer('default', 48000)", "the model default"),
+        ("import numpy as np, drnmf; drnmf.enhance(np.zeros(16000), 16000)", "the model default"),
     ],
 )
 def test_what_needs_pytorch_says_so(program, what, speech_dir):
@@ -85,6 +94,7 @@ def test_what_needs_pytorch_says_so(program, what, speech_dir):
 @pytest.mark.parametrize(
     ("arguments", "what"),
     [
+        (["enhance", "SOUND", "-o", "OUT"], "the model default"),
         (["score", "SOUND", "SOUND"], "this command"),
         (["show", "default"], "this command"),
     ],

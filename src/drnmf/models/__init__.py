@@ -1,25 +1,16 @@
-"""The models: each a Separator that answers for itself; nothing outside this folder asks which one it has."""
+"""The models, by name as soon as one is used: they need PyTorch, and `folders` only when it loads or saves one."""
 
-from drnmf.models.base import Separator
-from drnmf.models.deep_nmf import DeepNMF
-from drnmf.models.drnmf import DRNMF
-from drnmf.models.ista import ISTAMask
-from drnmf.models.lstm import LSTMMask
-from drnmf.models.oracle import OracleMask
-from drnmf.models.sista import SistaRNN
-from drnmf.models.snmf import SparseNMFMask
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-MODELS: dict[str, type[Separator]] = {
-    model.__name__: model
-    for model in (
-        DRNMF,
-        DeepNMF,
-        SistaRNN,
-        LSTMMask,
-        SparseNMFMask,
-        ISTAMask,
-    )
-}
-"""What can be trained, saved and loaded, by the name that recipes and folders use."""
+if TYPE_CHECKING:
+    from drnmf.models.kinds import DRNMF, MODELS, DeepNMF, ISTAMask, LSTMMask, OracleMask, SistaRNN, SparseNMFMask
 
 __all__ = ["DRNMF", "MODELS", "DeepNMF", "ISTAMask", "LSTMMask", "OracleMask", "SistaRNN", "SparseNMFMask"]
+
+
+def __getattr__(name: str) -> Any:
+    """The public name, from the list of models."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module("drnmf.models.kinds"), name)

@@ -5,16 +5,17 @@ import textwrap
 from hashlib import sha256
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import safetensors.torch
 from safetensors import SafetensorError
 
-from drnmf.errors import InputError
+from drnmf import models
+from drnmf.errors import InputError, needing_pytorch
 from drnmf.files import write_together
-from drnmf.models import MODELS
-from drnmf.models.base import Separator
-from drnmf.signal.spectra import HOP, SAMPLE_RATE, WINDOW
+from drnmf.signal import HOP, SAMPLE_RATE, WINDOW
+
+if TYPE_CHECKING:
+    from drnmf.models.base import Separator
 
 FORMAT = 1
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -22,11 +23,13 @@ _LAST_WITH_ALL = "d82fef1"  # the last commit with all options that were ever wr
 _FRONT_END = {"sample_rate": SAMPLE_RATE, "window": WINDOW, "hop": HOP}
 
 
-def save_model(model: Separator, folder: str | Path) -> None:
+def save_model(model: "Separator", folder: str | Path) -> None:
     """Write `model` into `folder`, which is made if need be; a reader never sees a half-written file."""
     name = type(model).__name__
-    if name not in MODELS:
+    if name not in models.MODELS:
         raise InputError(f"{name} cannot be saved: it holds the answer to one mixture, not a model")
+    import safetensors.torch
+
     weights = safetensors.torch.save({k: v.detach().contiguous().cpu() for k, v in model.state_dict().items()})
     config = {
         "format": FORMAT,
@@ -42,9 +45,11 @@ def save_model(model: Separator, folder: str | Path) -> None:
         raise InputError(f"{folder}: the model cannot be written there ({error.strerror})") from None
 
 
-def load_model(folder_or_name: str | Path) -> Separator:
+def load_model(folder_or_name: str | Path) -> "Separator":
     """Read a model from a folder, or one that comes with the package by its name (`bundled_models`)."""
     folder = _find(folder_or_name)
+    with needing_pytorch(f"the model {folder_or_name}"):
+        import safetensors.torch
     config = _read_config(folder / CONFIG)
     try:
         weights = (folder / WEIGHTS).read_bytes()
@@ -57,7 +62,7 @@ def load_model(folder_or_name: str | Path) -> Separator:
             f"{folder / WEIGHTS}: damaged, or not the weights of its {CONFIG}; copy the model's folder anew"
         )
     try:
-        model = MODELS[config["model"]].empty(**_known_options(config))
+        model = models.MODELS[config["model"]].empty(**_known_options(config))
         tensors = safetensors.torch.load(weights)
         # copies: compiled code reads faster where PyTorch has aligned the memory
         model.load_state_dict({name: tensor.clone() for name, tensor in tensors.items()}, assign=True)
@@ -96,8 +101,10 @@ def _read_config(path: Path) -> dict[str, Any]:
         raise InputError(f"{path}: not a drnmf model's configuration")
     if config["format"] > FORMAT:
         raise InputError(f"{path}: written by a newer drnmf (format {config['format']}); upgrade drnmf to read it")
-    if config.get("model") not in list(MODELS):  # a list: a foreign file's value need not be hashable
-        raise InputError(f"{path}: unknown kind of model {config.get('model')!r}; known: {', '.join(sorted(MODELS))}")
+    if config.get("model") not in list(models.MODELS):  # a list: a foreign file's value need not be hashable
+        raise InputError(
+            f"{path}: unknown kind of model {config.get('model')!r}; known: {', '.join(sorted(models.MODELS))}"
+        )
     for key, value in _FRONT_END.items():
         if config.get(key) != value:
             raise InputError(f"{path}: {key} is {config.get(key)}, this version works with {value}")
@@ -107,7 +114,7 @@ def _read_config(path: Path) -> dict[str, Any]:
 def _known_options(config: dict[str, Any]) -> dict[str, Any]:
     """A model's options without those that this version has removed, where the model did not use them."""
     options = dict(config["config"])
-    for name, off in MODELS[config["model"]].removed_options.items():
+    for name, off in models.MODELS[config["model"]].removed_options.items():
         value = options.pop(name, off)
         if value != off:
             raise InputError(f"{name} = {value!r} was removed; drnmf's commit {_LAST_WITH_ALL} can read this model")
