@@ -19,7 +19,7 @@ from fnmatch import fnmatch
 from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -34,8 +34,10 @@ from drnmf.models.folders import CONFIG, load_model
 from drnmf.paper.waspaa2017 import RECIPES, ROWS, SEED, SIZES, Row, ablations, pace, settings
 from drnmf.progress import Progress, silent
 from drnmf.signal.spectra import SAMPLE_RATE, istft, stft
-from drnmf.training.recipe import Recipe
 from drnmf.use.evaluation import evaluate
+
+if TYPE_CHECKING:
+    from drnmf.training.recipe import Recipe
 
 log = logging.getLogger("drnmf")
 
@@ -124,8 +126,10 @@ def choose_cells(
     return chosen
 
 
-def cell_recipe(cell: Cell, corpus: Corpus, *, epochs: int | None = None) -> Recipe:
+def cell_recipe(cell: Cell, corpus: Corpus, *, epochs: int | None = None) -> "Recipe":
     """Everything that decides how a cell is trained; `epochs` bounds it further."""
+    from drnmf.training.recipe import Recipe  # needs packages that scoring does not
+
     tables = settings(cell.recipe, cell.row)
     tables["data"] = {**tables.get("data", {}), "subset": SIZES[cell.size], **corpus.paths()}
     learning_rate, max_epochs = pace(cell.recipe, cell.row, cell.size)
@@ -178,6 +182,7 @@ def train_cells(
         for cell in waiting:
             train_cell(cell, corpus, folder, epochs=epochs, progress=progress)
         return
+    dictionaries = {cell: _dictionaries(cell_recipe(cell, corpus), folder) for cell in waiting}
     running: dict[BaseProcess, Cell] = {}
     failed = []
     try:
@@ -186,7 +191,7 @@ def train_cells(
                 cell = running.pop(process)
                 log.info("%s: %s", cell.id, state(cell, folder))
                 failed += [cell.id] if process.exitcode else []
-            for cell in _ready(waiting, running.values(), corpus, folder)[: jobs - len(running)]:
+            for cell in _ready(waiting, running.values(), dictionaries)[: jobs - len(running)]:
                 waiting.remove(cell)
                 process = get_context("spawn").Process(target=_train_alone, args=(cell, corpus, folder, epochs))
                 process.start()
@@ -200,12 +205,12 @@ def train_cells(
         raise InputError(f"{', '.join(failed)}: could not be trained; the file log in each one's folder says why")
 
 
-def _ready(waiting: list[Cell], running: Iterable[Cell], corpus: Corpus, folder: Path) -> list[Cell]:
-    """Those for which nobody is just making the dictionaries."""
-    making = {_dictionaries(cell_recipe(cell, corpus), folder) for cell in running}
+def _ready(waiting: Iterable[Cell], running: Iterable[Cell], dictionaries: dict[Cell, Path | None]) -> list[Cell]:
+    """Those whose dictionaries are there, or are not being made by another."""
+    making = {dictionaries[cell] for cell in running}
     ready = []
     for cell in waiting:
-        path = _dictionaries(cell_recipe(cell, corpus), folder)
+        path = dictionaries[cell]
         if path is None or path.is_file() or path not in making:
             ready.append(cell)
             making.add(path)
@@ -229,16 +234,13 @@ def _train_alone(cell: Cell, corpus: Corpus, folder: Path, epochs: int | None) -
         sys.exit(130)
 
 
-def _dictionaries(recipe: Recipe, folder: Path) -> Path | None:
-    """Where the dictionaries of a recipe lie: all that decides them is in the name."""
+def _dictionaries(recipe: "Recipe", folder: Path) -> Path | None:
+    """Where the dictionaries of a recipe lie, which other cells may share."""
+    from drnmf.training.dictionaries import dictionaries_name
+
     if MODELS[recipe.model.kind].from_dictionary is None:
         return None
-    settings, power = recipe.dictionary, recipe.model.options.get("power", 1.0)
-    parts = [f"every{recipe.data.subset}", f"n{2 * settings.rank_per_source}", f"power{power:g}"]
-    parts += [f"lambda{settings.sparsity:g}", f"seed{recipe.training.seed}"]
-    switches = {"fresh": recipe.data.fresh, "varied": recipe.data.varied, "random": settings.random}
-    parts += [name for name, on in switches.items() if on]
-    return folder / "dictionaries" / f"{'-'.join(parts)}.safetensors"
+    return folder / "dictionaries" / dictionaries_name(recipe)
 
 
 def score_cells(

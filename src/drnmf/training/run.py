@@ -11,52 +11,37 @@ import json
 import logging
 import os
 import platform
-import time
 import tomllib
 import warnings
-from dataclasses import replace
-from functools import partial
 from importlib import metadata, util
 from pathlib import Path
-from typing import cast
 
 import lightning as L
-import safetensors.torch
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
-from torch.utils.data import DataLoader
-from torch.utils.data import Dataset as TorchDataset
 
-from drnmf.data.batches import Batch, Batches, Dataset
-from drnmf.data.chime2 import read_chime2
-from drnmf.data.folders import Pool, hold_out, read_pairs
-from drnmf.data.manifests import read_manifest
-from drnmf.data.mixing import Item
 from drnmf.errors import DivergedError, InputError
 from drnmf.files import write_atomically
-from drnmf.maths.nmf import train_dictionaries, unit_norm
 from drnmf.models import MODELS
 from drnmf.models.base import Separator
 from drnmf.models.folders import load_model, save_model
 from drnmf.progress import Progress, silent
-from drnmf.signal.spectra import n_frames
 from drnmf.training.backpropagation import Backpropagation, ProgressBar, Record
-from drnmf.training.initial import dictionary_rows, new_model
-from drnmf.training.losses import LOSSES, OVER_SEQUENCES, SHORTEST
-from drnmf.training.recipe import DataSettings, ModelSettings, Recipe
+from drnmf.training.datasets import EpochData, datasets
+from drnmf.training.dictionaries import make_dictionaries
+from drnmf.training.initial import new_model
+from drnmf.training.losses import LOSSES
+from drnmf.training.recipe import ModelSettings, Recipe
 
 log = logging.getLogger("drnmf")
 # Lightning's remarks are for those who program it; what a user should know is said here
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 warnings.filterwarnings("ignore", module="lightning")
 
-"""Called with what is being done, how much of it is done, and of how much."""
-
 RECIPE, DICTIONARIES, LAST, SUMMARY = "recipe.toml", "dictionaries.safetensors", "last.ckpt", "summary.json"
-_VALIDATION_BATCH = {"cuda": 128, "cpu": 32}  # sequences; no gradients, so more fit, but a CPU's caches want fewer
 
 
 def train(recipe: Recipe, folder: str | Path, *, dictionaries: Path | None = None, progress: Progress = silent) -> None:
@@ -71,16 +56,18 @@ def train(recipe: Recipe, folder: str | Path, *, dictionaries: Path | None = Non
     if (folder / SUMMARY).is_file():
         log.info("%s: this run is finished; delete the folder to repeat it", folder)
         return
-    training, validation = _datasets(recipe, progress)
+    training, validation = datasets(recipe, progress)
     path = dictionaries or folder / DICTIONARIES
     needs_dictionary = not recipe.model.start and MODELS[recipe.model.kind].from_dictionary is not None
-    W = _dictionaries(recipe, path, training, progress) if needs_dictionary else None
+    W = None
+    if needs_dictionary:
+        W = make_dictionaries(recipe, path, training, wait=_rank() > 0, progress=progress)
     model = initial_model(recipe.model, W, recipe.training.seed)
     if not model.trainable:
         save_model(model, folder)
         return
     try:
-        summary = _fit(recipe, folder, model, _Data(recipe, training, validation))
+        summary = _fit(recipe, folder, model, EpochData(recipe, training, validation))
     except DivergedError as error:
         raise DivergedError(
             f"{error}; the best weights before that are kept in {folder}. "
@@ -142,143 +129,7 @@ def _rank() -> int:
     return int(getattr(rank_zero_only, "rank", 0))
 
 
-def _device(recipe: Recipe) -> torch.device:
-    """Where this process trains."""
-    if recipe.training.accelerator == "cpu" or not torch.cuda.is_available():
-        return torch.device("cpu")
-    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-
-
-def _datasets(recipe: Recipe, progress: Progress) -> tuple[Dataset, Dataset]:
-    """Training and validation set, every file looked at before anything starts."""
-    data = recipe.data
-    source, held = _sources(data)
-    device, seed, in_memory = _device(recipe), recipe.training.seed, data.in_memory
-    if data.levels_dbfs is not None:
-        pool = source if isinstance(source, Pool) else Pool.from_items(source)
-        source = replace(pool, levels_dbfs=(data.levels_dbfs[0], data.levels_dbfs[1]))
-    dataset = partial(Dataset, in_memory=in_memory, device=device, progress=progress)
-    training = dataset(source, fresh=data.fresh, varied=data.varied, seed=seed)
-    validation = dataset(held, seed=seed + 1)
-    _check_lengths(recipe, "train on", training)
-    _check_lengths(recipe, "validate", validation)
-    log.info("%d utterances to train on, %d to validate", len(training), len(validation))
-    return training, validation
-
-
-def _check_lengths(recipe: Recipe, purpose: str, dataset: Dataset) -> None:
-    """Find out now if no sequence is long enough for the loss, which would then be 0 for ever."""
-    longest = max(min(n_frames(dataset.length(item)), recipe.data.max_frames) for item in dataset.items())
-    if recipe.training.loss in OVER_SEQUENCES and longest < SHORTEST:
-        raise InputError(
-            f"[training] loss = {recipe.training.loss!r} needs sequences of a second, the longest to {purpose} has "
-            f"{longest} frames of {SHORTEST}: take signal_approximation"
-        )
-
-
-def _sources(data: DataSettings) -> tuple[list[Item] | Pool, list[Item] | Pool]:
-    every = max(2, round(1 / data.held_out))
-    if data.speech and data.noise:
-        return Pool.from_folders(data.speech, data.noise, data.rooms).hold_out(every)
-    items: list[Item] = []
-    held: list[Item] = []
-    if data.chime2:
-        items, held = [*read_chime2(data.chime2, "train")], [*read_chime2(data.chime2, "dev")]
-    elif data.noisy and data.clean:
-        items = [*read_pairs(data.noisy, data.clean)]
-    elif data.train:
-        items = [*read_manifest(data.train)]
-        held = [*read_manifest(data.validation)] if data.validation else []
-    items = items[:: data.subset]
-    return (items, held) if held else hold_out(items, every)
-
-
-def _dictionaries(recipe: Recipe, path: Path, dataset: Dataset, progress: Progress) -> Tensor:
-    """Steps 1 and 2, or what they left at `path`."""
-    if _rank() > 0:  # on other machines; the first process writes the file for all
-        while not path.is_file():
-            time.sleep(1)
-    if path.is_file():
-        return safetensors.torch.load_file(path)["W"]
-    tensors = _random_atoms(recipe) if recipe.dictionary.random else _trained_atoms(recipe, dataset, progress)
-    write_atomically(path, safetensors.torch.save(tensors))
-    return tensors["W"]
-
-
-def _random_atoms(recipe: Recipe) -> dict[str, Tensor]:
-    generator = torch.Generator().manual_seed(recipe.training.seed)
-    rows = dictionary_rows(recipe.model.kind, recipe.model.options)
-    W = torch.rand(rows, 2 * recipe.dictionary.rank_per_source, generator=generator)
-    return {"W": unit_norm(W)}
-
-
-def _trained_atoms(recipe: Recipe, dataset: Dataset, progress: Progress) -> dict[str, Tensor]:
-    clean, noisy = _dictionary_data(recipe, dataset)
-    settings = recipe.dictionary
-    result = train_dictionaries(
-        clean,
-        noisy,
-        rank_per_source=settings.rank_per_source,
-        beta=settings.beta,
-        sparsity=settings.sparsity,
-        max_iter=settings.max_iter,
-        tol=settings.tol,
-        generator=torch.Generator().manual_seed(recipe.training.seed),
-        progress=progress,
-    )
-    log.info("dictionaries: %d and %d iterations", len(result.speech_cost), len(result.noise_cost))
-    return {"W": result.W.cpu(), "speech_cost": result.speech_cost, "noise_cost": result.noise_cost}
-
-
-def _dictionary_data(recipe: Recipe, dataset: Dataset) -> tuple[Tensor, Tensor]:
-    """Clean and noisy features (F, T) of the training set, evenly thinned out if there are too many."""
-    batches = Batches(dataset, max_frames=None, shuffle=False, batch_size=8, workers=recipe.data.workers)
-    total = sum(n_frames(dataset.length(item)) for item in dataset.items())
-    step = -(-total // recipe.dictionary.max_frames)
-    kept: tuple[list[Tensor], list[Tensor]] = ([], [])
-    for batch in batches:
-        for spectra, frames in zip(batch.spectra()[::-1], kept, strict=True):
-            features = MODELS[recipe.model.kind].features(spectra.abs(), recipe.model.options)
-            frames.append(features[batch.mask()][::step])
-    clean, noisy = (torch.cat(frames).mT.contiguous() for frames in kept)
-    return clean, noisy
-
-
-class _Data(L.LightningDataModule):
-    """The batches of each epoch for this process."""
-
-    def __init__(self, recipe: Recipe, training: Dataset, validation: Dataset) -> None:
-        super().__init__()
-        self.recipe, self.training, self.validation = recipe, training, validation
-
-    def train_dataloader(self) -> Batches:
-        assert self.trainer is not None
-        settings = self.recipe.training
-        return self._batches(self.training, self.trainer.current_epoch, settings.batch_size, shuffle=True)
-
-    def val_dataloader(self) -> Batches | DataLoader[Batch]:
-        batch_size = _VALIDATION_BATCH[self.validation.device.type]
-        batches = self._batches(self.validation, 0, batch_size, shuffle=False)
-        if not self.validation.recordings.in_memory:
-            return batches
-        made = cast("TorchDataset[Batch]", list(batches))  # once for all epochs
-        return DataLoader(made, batch_size=None, collate_fn=lambda batch: batch)
-
-    def _batches(self, dataset: Dataset, epoch: int, batch_size: int, *, shuffle: bool) -> Batches:
-        assert self.trainer is not None
-        return Batches(
-            dataset,
-            epoch,
-            batch_size=batch_size,
-            max_frames=self.recipe.data.max_frames,
-            shuffle=shuffle,
-            workers=self.recipe.data.workers,
-            rank=self.trainer.global_rank,
-            world=self.trainer.world_size,
-        )
-
-
-def _fit(recipe: Recipe, folder: Path, model: Separator, data: _Data) -> dict[str, float]:
+def _fit(recipe: Recipe, folder: Path, model: Separator, data: EpochData) -> dict[str, float]:
     """Step 4: backpropagation, from the last checkpoint if there is one. Returns the row of the best epoch."""
     settings = recipe.training
     rate = model.learning_rate if settings.learning_rate is None else settings.learning_rate

@@ -1,0 +1,117 @@
+"""What a recipe trains on and is validated on, and the batches of each epoch."""
+
+import logging
+import os
+from dataclasses import replace
+from functools import partial
+from typing import cast
+
+import lightning as L
+import torch
+from torch.utils.data import DataLoader
+from torch.utils.data import Dataset as TorchDataset
+
+from drnmf.data.batches import Batch, Batches, Dataset
+from drnmf.data.chime2 import read_chime2
+from drnmf.data.folders import Pool, hold_out, read_pairs
+from drnmf.data.manifests import read_manifest
+from drnmf.data.mixing import Item
+from drnmf.errors import InputError
+from drnmf.progress import Progress
+from drnmf.signal.spectra import n_frames
+from drnmf.training.losses import OVER_SEQUENCES, SHORTEST
+from drnmf.training.recipe import DataSettings, Recipe
+
+log = logging.getLogger("drnmf")
+
+_VALIDATION_BATCH = {"cuda": 128, "cpu": 32}  # sequences; no gradients, so more fit, but a CPU's caches want fewer
+
+
+def datasets(recipe: Recipe, progress: Progress) -> tuple[Dataset, Dataset]:
+    """Training and validation set, every file looked at before anything starts."""
+    data = recipe.data
+    source, held = _sources(data)
+    device, seed, in_memory = _device(recipe), recipe.training.seed, data.in_memory
+    if data.levels_dbfs is not None:
+        pool = source if isinstance(source, Pool) else Pool.from_items(source)
+        source = replace(pool, levels_dbfs=(data.levels_dbfs[0], data.levels_dbfs[1]))
+    dataset = partial(Dataset, in_memory=in_memory, device=device, progress=progress)
+    training = dataset(source, fresh=data.fresh, varied=data.varied, seed=seed)
+    validation = dataset(held, seed=seed + 1)
+    _check_lengths(recipe, "train on", training)
+    _check_lengths(recipe, "validate", validation)
+    log.info("%d utterances to train on, %d to validate", len(training), len(validation))
+    return training, validation
+
+
+def _check_lengths(recipe: Recipe, purpose: str, dataset: Dataset) -> None:
+    """Find out now if no sequence is long enough for the loss, which would then be 0 for ever."""
+    longest = max(min(n_frames(dataset.length(item)), recipe.data.max_frames) for item in dataset.items())
+    if recipe.training.loss in OVER_SEQUENCES and longest < SHORTEST:
+        raise InputError(
+            f"[training] loss = {recipe.training.loss!r} needs sequences of a second, the longest to {purpose} has "
+            f"{longest} frames of {SHORTEST}: take signal_approximation"
+        )
+
+
+def _sources(data: DataSettings) -> tuple[list[Item] | Pool, list[Item] | Pool]:
+    every = max(2, round(1 / data.held_out))
+    if data.speech and data.noise:
+        return Pool.from_folders(data.speech, data.noise, data.rooms).hold_out(every)
+    items: list[Item] = []
+    held: list[Item] = []
+    if data.chime2:
+        items, held = [*read_chime2(data.chime2, "train")], [*read_chime2(data.chime2, "dev")]
+    elif data.noisy and data.clean:
+        items = [*read_pairs(data.noisy, data.clean)]
+    elif data.train:
+        items = [*read_manifest(data.train)]
+        held = [*read_manifest(data.validation)] if data.validation else []
+    items = items[:: data.subset]
+    return (items, held) if held else hold_out(items, every)
+
+
+def _device(recipe: Recipe) -> torch.device:
+    """Where this process trains."""
+    wanted = recipe.training.accelerator
+    if wanted in ("gpu", "cuda") and not torch.cuda.is_available():
+        raise InputError(f"[training] accelerator = {wanted!r}: PyTorch finds no GPU here; use auto or cpu")
+    if wanted == "cpu" or not torch.cuda.is_available():
+        return torch.device("cpu")
+    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+
+
+class EpochData(L.LightningDataModule):
+    """The batches of each epoch for this process."""
+
+    def __init__(self, recipe: Recipe, training: Dataset, validation: Dataset) -> None:
+        super().__init__()
+        self.recipe, self.training, self.validation = recipe, training, validation
+
+    def train_dataloader(self) -> Batches:
+        """Those of the current epoch."""
+        assert self.trainer is not None
+        settings = self.recipe.training
+        return self._batches(self.training, self.trainer.current_epoch, settings.batch_size, shuffle=True)
+
+    def val_dataloader(self) -> Batches | DataLoader[Batch]:
+        """The same for every epoch."""
+        batch_size = _VALIDATION_BATCH[self.validation.device.type]
+        batches = self._batches(self.validation, 0, batch_size, shuffle=False)
+        if not self.validation.recordings.in_memory:
+            return batches
+        made = cast("TorchDataset[Batch]", list(batches))  # once for all epochs
+        return DataLoader(made, batch_size=None, collate_fn=lambda batch: batch)
+
+    def _batches(self, dataset: Dataset, epoch: int, batch_size: int, *, shuffle: bool) -> Batches:
+        assert self.trainer is not None
+        return Batches(
+            dataset,
+            epoch,
+            batch_size=batch_size,
+            max_frames=self.recipe.data.max_frames,
+            shuffle=shuffle,
+            workers=self.recipe.data.workers,
+            rank=self.trainer.global_rank,
+            world=self.trainer.world_size,
+        )
