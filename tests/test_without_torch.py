@@ -1,13 +1,17 @@
 """What enhancing with a compiled model needs is imported without PyTorch; what needs PyTorch says so in one line."""
 
+import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
 
-from drnmf import cli
+from drnmf import audio, cli, load_model
+from drnmf.pictures import demo
+from drnmf.use.files import enhance_file
 
 REFUSING = """
 import sys
@@ -40,10 +44,10 @@ MODULES = [
 COMMANDS = [command.name or command.callback.__name__ for command in cli.app.registered_commands]
 
 
-def without_torch(program: str, *arguments: object, status: int = 0) -> tuple[str, str]:
+def without_torch(program: str, *arguments: object, status: int = 0, cwd: Path | None = None) -> tuple[str, str]:
     """What a program says on stdout and stderr where there is no PyTorch."""
     command = [sys.executable, "-c", REFUSING + program, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=cwd)
     assert done.returncode == status, done.stderr
     return done.stdout, done.stderr
 
@@ -73,6 +77,42 @@ with audio.Writer(target, 16000, 1, subtype="PCM_16") as writer:
     source, target = speech_dir / "austen_0880.flac", tmp_path / "copy.flac"
     without_torch(program, source, target)
     assert np.array_equal(soundfile.read(source)[0], soundfile.read(target)[0])
+
+
+@pytest.mark.parametrize("rate", [16000, 44100])
+def test_a_compiled_network_enhances_a_file_to_the_same_bytes(tmp_path, rate):
+    """PyTorch packs it; then it runs alone, from file to file and block by block."""
+    network = load_model("default").freeze().network
+    if network is None:
+        pytest.skip("steps.c is not compiled here")
+    (tmp_path / "network.pickle").write_bytes(pickle.dumps(network))
+    sound = np.stack([audio.resample(demo.recording("noisy")[None].numpy(), 16000, rate)[0]] * 2)
+    audio.write(tmp_path / "in.wav", sound, rate)
+    enhance_file(tmp_path / "in.wav", tmp_path / "with.wav", noise=tmp_path / "with_noise.wav")
+    program = """
+import pickle
+from pathlib import Path
+from drnmf.engines.streams import Stream
+from drnmf.use.files import enhance_file
+
+class Packed:
+    n_features = 257
+    network = pickle.loads(Path("network.pickle").read_bytes())
+
+    def state_dict(self):
+        return {}
+
+    def freeze(self):
+        return self
+
+    def stream(self, **settings):
+        return Stream(self.network, **settings)
+
+enhance_file("in.wav", "without.wav", Packed(), noise="without_noise.wav")
+"""
+    without_torch(program, cwd=tmp_path)
+    for name in ("", "_noise"):
+        assert (tmp_path / f"without{name}.wav").read_bytes() == (tmp_path / f"with{name}.wav").read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -202,7 +202,7 @@ def write(path: Path | str, x: "Tensor | Samples", rate: int, *, subtype: str | 
 
 def as_array(x: "Tensor | Samples") -> Samples:
     """Samples as an array; an array is returned as it is."""
-    return x if isinstance(x, np.ndarray) else x.detach().cpu().numpy()
+    return x if isinstance(x, np.ndarray) else x.numpy(force=True)
 
 
 def like(x: Array, y: Samples) -> Array:
