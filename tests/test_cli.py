@@ -1,12 +1,17 @@
 """The commands as a person types them, from recordings to a score."""
 
 import json
+import re
+import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+import typer
 
 from command import drnmf
+from drnmf import cli
 from drnmf.signal import audio
 
 
@@ -81,6 +86,36 @@ def test_a_mistake_at_the_shell_ends_with_status_2(tmp_path):
     assert (done.returncode, done.stderr) == (2, "drnmf: nowhere: no such folder\n")
 
 
-def test_help_has_examples():
-    for command in ("train", "evaluate", "score", "mix"):
-        assert "Example" in drnmf(command, "--help").stdout
+COMMANDS = typer.main.get_command(cli.app)
+ROOT = Path(__file__).parents[1]
+
+
+def parse(line: str) -> None:
+    """Read a command line as the shell and the command would, without running it."""
+    _, name, *arguments = shlex.split(line, comments=True)
+    COMMANDS.commands[name].make_context(name, arguments)
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS.commands))
+def test_every_help_has_examples_that_work(name):
+    text = drnmf(name, "--help").stdout
+    assert "Example" in text
+    examples = re.findall(r"drnmf [a-z][^`|>]*", COMMANDS.commands[name].epilog)
+    assert examples
+    for example in examples:
+        parse(example)
+
+
+def test_the_commands_of_the_readme_work():
+    lines = re.findall(r"^ *(?:\$ )?(drnmf [a-z].*)$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert len(lines) >= 5
+    for line in lines:
+        parse(line.partition(" | ")[0].partition(" > ")[0])
+    with pytest.raises(Exception, match="No such option"):
+        parse("drnmf enhance a.wav --no-such-option")
+
+
+def test_a_table_that_cannot_be_saved_is_one_line(workshop):
+    clean = workshop / "pairs" / "clean"
+    done = drnmf("score", clean, clean, "--metric", "si_sdr", "--jobs", 1, "--save", workshop / "no/scores", status=2)
+    assert "no/scores.csv: cannot be written" in done.stderr

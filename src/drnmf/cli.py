@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
 from drnmf.errors import DivergedError, InputError, needing_pytorch
+from drnmf.files import write_together
 from drnmf.progress import Progress
 
 if TYPE_CHECKING:
@@ -29,9 +31,20 @@ app = typer.Typer(
 _stderr = Console(stderr=True)
 _CORES = os.cpu_count() or 1
 
-Jobs = Annotated[int, typer.Option(help="Processes to use.", min=1)]
-ModelName = Annotated[str, typer.Argument(help="Folder of a model, or a bundled one: default, large.")]
-Seed = Annotated[int, typer.Option(help="Of everything random.")]
+_MODEL = "A model's folder, or a bundled model: default, large."
+
+ModelName = Annotated[str, typer.Argument(help=_MODEL)]
+Jobs = Annotated[int, typer.Option(help="Number of processes.", min=1)]
+Seed = Annotated[int, typer.Option(help="Seed of the random choices.")]
+Epochs = Annotated[int | None, typer.Option(help="Train for at most this many epochs, instead of the recipe's number.")]
+Metric = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Score to compute: sdr, si_sdr, pesq or stoi. Repeat for several. [default: all that are installed]"
+    ),
+]
+Save = Annotated[Path | None, typer.Option(help="Also write the table to SAVE.csv, SAVE.json and SAVE.md.")]
+Strength = Annotated[float, typer.Option(help="How much of the noise to remove, from 0 to 1.", min=0, max=1)]
 
 
 def main() -> None:
@@ -52,34 +65,41 @@ def main() -> None:
 def enhance(
     inputs: Annotated[list[Path], typer.Argument(metavar="IN", help="Sound files, folders, or - for stdin.")],
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="File to write, folder for several, or - for stdout.")
+        Path | None, typer.Option("-o", "--output", help="File to write; a folder for several files; - for stdout.")
     ] = None,
-    model: Annotated[
-        str, typer.Option("-m", "--model", help="Folder of a model, or a bundled one: default, large.")
-    ] = "default",
-    strength: Annotated[float, typer.Option(help="How much noise to remove, 0 to 1.", min=0, max=1)] = 1.0,
-    noise: Annotated[Path | None, typer.Option(help="Also write what is removed: a file, or a folder.")] = None,
-    format: Annotated[str | None, typer.Option(help="wav, flac, ogg, mp3, ... instead of the input's.")] = None,
+    model: Annotated[str, typer.Option("-m", "--model", help=_MODEL)] = "default",
+    strength: Strength = 1.0,
+    removed: Annotated[Path | None, typer.Option(help="Also write what is removed, to this file or folder.")] = None,
+    noise: Annotated[Path | None, typer.Option(hidden=True)] = None,
+    format: Annotated[
+        str | None, typer.Option(help="Format to write: wav, flac, ogg, mp3, ... [default: that of the input]")
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that exist.")] = False,
     jobs: Jobs = 1,
-    shard: Annotated[str | None, typer.Option(metavar="I/N", help="Do the I-th of N parts of the files.")] = None,
-    raw: Annotated[bool, typer.Option("--raw", help="Sound on - is 16-bit PCM without header, not WAV.")] = False,
-    rate: Annotated[int | None, typer.Option(help="Sample rate of --raw input.")] = None,
-    channels: Annotated[int, typer.Option(help="Channels of --raw input.", min=1)] = 1,
+    shard: Annotated[
+        str | None, typer.Option(metavar="I/N", help="Do only part I of N, to share the files among N machines.")
+    ] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Sound on - is 16-bit PCM without a header, not WAV.")] = False,
+    rate: Annotated[int | None, typer.Option(help="Sample rate of --raw input in Hz.")] = None,
+    channels: Annotated[int, typer.Option(help="Number of channels of --raw input.", min=1)] = 1,
 ) -> None:
-    """Remove noise from sound files, whole folders of them, or a pipe. Files that exist are done, and skipped."""
-    import signal
+    """Remove noise from sound files, from whole folders of them, or from a pipe.
 
+    In folders, files that have been written before are skipped: a run that was stopped continues.
+    """
     from drnmf.use.files import PIPE, enhance_file
     from drnmf.use.folders import enhance_tree, plan, suffix_of, summary
     from drnmf.use.folders import shard as part
     from drnmf.use.streaming import use_one_thread
 
     use_one_thread()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a scheduler's stop cleans up as Ctrl-C does
+    _clean_up_on_sigterm()
+    if noise is not None:
+        _say("--noise is now called --removed; the old name will go with the next release")
+        removed = removed or noise
     piped = Path(PIPE) in inputs
     if output is None and not piped:
-        raise InputError("say with -o where to write")
+        raise InputError("give -o, where to write")
     if raw and piped and rate is None:
         raise InputError("--raw input needs --rate, and --channels unless it is mono")
     output, suffix = output or Path(PIPE), suffix_of(format)
@@ -88,13 +108,13 @@ def enhance(
         if len(inputs) == 1 and not inputs[0].is_dir():
             if suffix not in (None, output.suffix.lower()) or shard is not None:
                 raise InputError("--format and --shard are for several files; for one, -o names the format")
-            settings |= {"raw": (rate or 0, channels) if raw else None, "noise": noise}
+            settings |= {"raw": (rate or 0, channels) if raw else None, "removed": removed}
             enhance_file(inputs[0], output, model, **settings, progress=progress)
             return
-        tasks = plan(inputs, output, noise=noise, suffix=suffix)
+        tasks = plan(inputs, output, removed=removed, suffix=suffix)
         tasks = tasks if shard is None else part(tasks, shard)
         result = enhance_tree(tasks, model, **settings, jobs=jobs, progress=progress)
-    _stderr.print(summary(result), highlight=False, soft_wrap=True, markup=False)
+    _say(summary(result))
     if result.failures:
         raise typer.Exit(1)
 
@@ -103,16 +123,16 @@ def enhance(
     epilog="Examples: `drnmf train recipe.toml -o model`  ·  `drnmf train --speech voices/ --noise home/ -o model`"
 )
 def train(
-    recipe: Annotated[Path | None, typer.Argument(help="Recipe (TOML) with every setting.")] = None,
+    recipe: Annotated[Path | None, typer.Argument(help="Recipe (TOML) that holds all settings.")] = None,
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the run and its model.")] = ...,  # type: ignore[assignment]
     speech: Annotated[Path | None, typer.Option(help="Folder of clean speech, instead of a recipe.")] = None,
-    noise: Annotated[Path | None, typer.Option(help="Folder of noise recordings.")] = None,
-    rooms: Annotated[Path | None, typer.Option(help="Folder of room responses.")] = None,
-    start: Annotated[str | None, typer.Option("--from", help="Model to go on from, with --speech and --noise.")] = None,
+    noise: Annotated[Path | None, typer.Option(help="Folder of noise recordings, with --speech.")] = None,
+    rooms: Annotated[Path | None, typer.Option(help="Folder of room impulse responses, with --speech.")] = None,
+    start: Annotated[str | None, typer.Option("--from", help="Model to train further, with --speech.")] = None,
     devices: Annotated[int | None, typer.Option(help="Number of GPUs or processes, instead of the recipe's.")] = None,
-    epochs: Annotated[int | None, typer.Option(help="Most epochs, instead of the recipe's.")] = None,
+    epochs: Epochs = None,
 ) -> None:
-    """Train a model. The same command continues a run that was stopped."""
+    """Train a model, by a recipe or from two folders of sound. The same command continues a run that was stopped."""
     from drnmf.training.recipe import Recipe, folders_recipe
     from drnmf.training.run import train as run
 
@@ -129,46 +149,48 @@ def train(
     settings = settings.replace(training=given)
     with _progress() as progress:
         run(settings, output, progress=progress)
-    _stderr.print(f"the model is in {output}", highlight=False)
+    _say(f"the model is in {output}")
 
 
 @app.command(epilog="Examples: `drnmf evaluate model test.csv`  ·  `drnmf evaluate model test.csv --save scores`")
 def evaluate(
     model: ModelName,
     manifest: Annotated[Path, typer.Argument(help="Manifest (CSV) of mixtures.")],
-    metric: Annotated[list[str] | None, typer.Option(help="sdr, si_sdr, pesq, stoi; all that are installed.")] = None,
-    save: Annotated[Path | None, typer.Option(help="Also write SAVE.csv, .json and .md.")] = None,
-    every: Annotated[int, typer.Option(help="Take every n-th mixture.", min=1)] = 1,
+    metric: Metric = None,
+    save: Save = None,
+    every: Annotated[int, typer.Option(metavar="N", help="Score only every N-th mixture.", min=1)] = 1,
     jobs: Jobs = _CORES,
 ) -> None:
-    """Enhance the mixtures of a manifest with a model and score the result."""
+    """Enhance the mixtures of a manifest with a model, and score the result."""
     from drnmf.data.batches import Dataset
     from drnmf.data.manifests import read_manifest
     from drnmf.models.folders import load_model
     from drnmf.use.evaluation import evaluate as run
 
+    _clean_up_on_sigterm()
     with _progress() as progress:
         dataset = Dataset(read_manifest(manifest)[::every], progress=progress)
         mixtures = ((m.id, m.snr_db, *dataset.waveforms(m)) for m in dataset.items())
         table = run(load_model(model), mixtures, metrics=metric, jobs=jobs, total=len(dataset), progress=progress)
-    _tell(table, save)
+    _show(table, save)
 
 
 @app.command(epilog="Example: `drnmf score enhanced/ clean/ --noisy noisy/`")
 def score(
-    estimates: Annotated[Path, typer.Argument(help="File or folder to score.")],
-    references: Annotated[Path, typer.Argument(help="The clean file, or folder of files of the same names.")],
-    noisy: Annotated[Path | None, typer.Option(help="The unprocessed input, to tell the improvement.")] = None,
-    metric: Annotated[list[str] | None, typer.Option(help="sdr, si_sdr, pesq, stoi; all that are installed.")] = None,
-    save: Annotated[Path | None, typer.Option(help="Also write SAVE.csv, .json and .md.")] = None,
+    estimates: Annotated[Path, typer.Argument(help="Sound file or folder to score.")],
+    references: Annotated[Path, typer.Argument(help="The clean file, or a folder of clean files of the same names.")],
+    noisy: Annotated[Path | None, typer.Option(help="The noisy input, to show the improvement.")] = None,
+    metric: Metric = None,
+    save: Save = None,
     jobs: Jobs = _CORES,
 ) -> None:
     """Score sound files against their clean references."""
     from drnmf.use.evaluation import score_files
 
+    _clean_up_on_sigterm()
     with _progress() as progress:
         table = score_files(estimates, references, noisy=noisy, metrics=metric, jobs=jobs, progress=progress)
-    _tell(table, save)
+    _show(table, save)
 
 
 @app.command(
@@ -178,18 +200,21 @@ def mix(
     speech: Annotated[Path, typer.Argument(help="Folder of clean speech.")],
     noise: Annotated[Path, typer.Argument(help="Folder of noise recordings.")],
     output: Annotated[
-        Path, typer.Option("-o", "--output", help="A manifest (.csv), or a folder for noisy/ and clean/.")
+        Path, typer.Option("-o", "--output", help="Manifest to write (.csv), or folder for noisy/ and clean/.")
     ],
-    rooms: Annotated[Path | None, typer.Option(help="Folder of room responses.")] = None,
-    count: Annotated[int | None, typer.Option(help="Number of mixtures; one for each utterance.", min=1)] = None,
-    snr: Annotated[list[float] | None, typer.Option(help="SNR in dB; repeat for several. -6, -3, ... 9.")] = None,
-    level: Annotated[tuple[float, float], typer.Option(help="Lowest and highest speech level in dBFS.")] = (
-        -33.0,
-        -25.0,
-    ),
+    rooms: Annotated[Path | None, typer.Option(help="Folder of room impulse responses.")] = None,
+    count: Annotated[
+        int | None, typer.Option(help="Number of mixtures. [default: one for each utterance]", min=1)
+    ] = None,
+    snr: Annotated[
+        list[float] | None, typer.Option(help="SNR in dB. Repeat for several. [default: -6, -3, 0, 3, 6, 9]")
+    ] = None,
+    level: Annotated[
+        tuple[float, float], typer.Option(help="Lowest and highest level of the speech in dBFS.", metavar="LOW HIGH")
+    ] = (-33.0, -25.0),
     seed: Seed = 2016,
 ) -> None:
-    """Draw mixtures of speech and noise: a manifest of them, or the sound files themselves."""
+    """Draw random mixtures of speech and noise: a manifest of them, or the sound files themselves."""
     from drnmf.data.folders import SNRS_DB, Pool
     from drnmf.data.manifests import write_manifest, write_mixtures
     from drnmf.data.recordings import Recordings, scan
@@ -203,31 +228,33 @@ def mix(
             write_manifest(output, mixtures)
         else:
             write_mixtures(output, mixtures, Recordings(sizes, in_memory=False), progress=progress)
-    _stderr.print(f"{len(mixtures)} mixtures in {output}", highlight=False)
+    _say(f"{len(mixtures)} mixtures in {output}")
 
 
 @app.command(
-    epilog="Examples: `drnmf reproduce waspaa2017 --data corpus -o runs`  ·  `... --only 10/drnmf --list`  ·  "
-    "`... --table`"
+    epilog="Examples: `drnmf reproduce waspaa2017 --data corpus -o runs`  ·  "
+    "`drnmf reproduce waspaa2017 -o runs --only 10/drnmf --list`  ·  `drnmf reproduce waspaa2017 -o runs --table`"
 )
 def reproduce(
-    experiment: Annotated[str, typer.Argument(help="waspaa2017, the paper's.")],
+    experiment: Annotated[str, typer.Argument(help="Name of the experiment: waspaa2017, the paper's.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for all runs and the tables.")],
-    data: Annotated[Path | None, typer.Option(help="Folder of manifests (train.csv, ...), or a CHiME2 tree.")] = None,
-    recipe: Annotated[str, typer.Option(help="paper: the paper's settings; tuned: chosen on dev.")] = "paper",
-    size: Annotated[list[int] | None, typer.Option(help="Percent of the training set: 10, 100; both.")] = None,
-    only: Annotated[list[str] | None, typer.Option(help="Part of a cell's name, such as 10/drnmf; * is known.")] = None,
-    ablations: Annotated[bool, typer.Option("--ablations", help="Also the ablations, on 10 %.")] = False,
+    data: Annotated[Path | None, typer.Option(help="Folder with the manifests train.csv, ..., or CHiME2.")] = None,
+    recipe: Annotated[str, typer.Option(help="paper: the paper's settings; tuned: those best on dev.")] = "paper",
+    size: Annotated[
+        list[int] | None, typer.Option(help="Percent of the training set, 10 or 100. [default: both]")
+    ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Only cells with this in their name, such as 10/drnmf; may contain *.")
+    ] = None,
+    ablations: Annotated[bool, typer.Option("--ablations", help="Also train the ablations, on 10 %.")] = False,
     seed: Seed = 2016,
-    epochs: Annotated[int | None, typer.Option(help="Most epochs, instead of the recipe's.")] = None,
-    train_only: Annotated[bool, typer.Option("--train-only", help="Score another time, or elsewhere.")] = False,
-    list_cells: Annotated[bool, typer.Option("--list", help="Show the cells and how far they are, and end.")] = False,
-    table: Annotated[bool, typer.Option("--table", help="Make the tables of what is there, and end.")] = False,
-    jobs: Annotated[int, typer.Option(help="Trainings side by side, and processes that score.", min=1)] = 1,
+    epochs: Epochs = None,
+    train_only: Annotated[bool, typer.Option("--train-only", help="Train, but do not score.")] = False,
+    list_cells: Annotated[bool, typer.Option("--list", help="List the cells and their progress, and exit.")] = False,
+    table: Annotated[bool, typer.Option("--table", help="Write the tables of what is done, and exit.")] = False,
+    jobs: Annotated[int, typer.Option(help="Number of trainings at once, and of processes that score.", min=1)] = 1,
 ) -> None:
     """Train and score every model of the paper's table. The same command continues what was stopped."""
-    import signal
-
     from drnmf.paper import runs as run
     from drnmf.paper.tables import write_report
 
@@ -240,8 +267,8 @@ def reproduce(
         return
     if not table:
         if data is None:
-            raise InputError("say with --data where the corpus is")
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # a scheduler's stop ends as Ctrl-C does
+            raise InputError("give --data, the folder of the corpus")
+        _clean_up_on_sigterm()
         corpus = run.Corpus.open(data)
         with _progress() as progress:
             run.train_cells(cells, corpus, output, epochs=epochs, jobs=jobs, progress=progress)
@@ -255,10 +282,12 @@ def reproduce(
 @app.command(epilog="Examples: `drnmf show model`  ·  `drnmf show model noisy.wav -o heard.png`")
 def show(
     model: ModelName,
-    file: Annotated[Path | None, typer.Argument(help="Sound file: draw what the model hears in it.")] = None,
-    output: Annotated[Path, typer.Option("-o", "--output", help="The picture: .png, .pdf or .svg.")] = Path("show.png"),
-    start: Annotated[float, typer.Option(help="Where in the file to begin, in seconds.")] = 0.0,
-    seconds: Annotated[float, typer.Option(help="How much of the file to draw, at most.")] = 60.0,
+    file: Annotated[Path | None, typer.Argument(help="Sound file, to draw what the model hears in it.")] = None,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Picture to write: .png, .pdf or .svg.")] = Path(
+        "show.png"
+    ),
+    start: Annotated[float, typer.Option(help="Second of the file at which to begin.")] = 0.0,
+    seconds: Annotated[float, typer.Option(help="Draw at most this many seconds.")] = 60.0,
 ) -> None:
     """Draw the dictionaries of a model, layer by layer, or what it hears in a sound file."""
     from drnmf.models.folders import load_model
@@ -270,32 +299,38 @@ def show(
     else:
         figure = pictures.draw_file(loaded, file, name=name, start=start, seconds=seconds)
     pictures.save(figure, output)
-    _stderr.print(f"the picture is {output}", highlight=False)
+    _say(f"the picture is {output}")
 
 
 @app.command(epilog="Example: `drnmf export model -o model.onnx`; examples/stream_onnx.py runs it without drnmf")
 def export(
     model: ModelName,
-    output: Annotated[Path, typer.Option("-o", "--output", help="The ONNX file.")] = Path("model.onnx"),
+    output: Annotated[Path, typer.Option("-o", "--output", help="ONNX file to write.")] = Path("model.onnx"),
 ) -> None:
     """Write a model as an ONNX network that takes one frame: magnitude and state in, mask and next state out."""
     from drnmf.models.folders import load_model
     from drnmf.use.export import export as run
 
     run(load_model(model), output)
-    _stderr.print(f"{output}: {output.stat().st_size / 1e6:.1f} MB", highlight=False)
+    _say(f"{output}: {output.stat().st_size / 1e6:.1f} MB")
 
 
 @app.command(epilog="Examples: `drnmf live`  ·  `drnmf live --devices`  ·  `drnmf live --input 2 --output 'USB'`")
 def live(
     model: ModelName = "default",
-    input_device: Annotated[str | None, typer.Option("--input", help="Number or part of a device's name.")] = None,
-    output_device: Annotated[str | None, typer.Option("--output", help="Number or part of a device's name.")] = None,
-    rate: Annotated[int | None, typer.Option(help="Sample rate in Hz; the device's own. 16000 is fastest.")] = None,
-    channels: Annotated[int, typer.Option(help="1, or 2 for stereo.", min=1)] = 1,
-    block: Annotated[float, typer.Option(help="Milliseconds of sound taken at a time.")] = 8.0,
-    strength: Annotated[float, typer.Option(help="How much of the noise to remove, 0 to 1.")] = 1.0,
-    devices: Annotated[bool, typer.Option("--devices", help="List the sound devices and end.")] = False,
+    input_device: Annotated[
+        str | None, typer.Option("--input", help="Microphone: its number, or part of its name.")
+    ] = None,
+    output_device: Annotated[
+        str | None, typer.Option("--output", help="Speakers: their number, or part of their name.")
+    ] = None,
+    rate: Annotated[
+        int | None, typer.Option(help="Sample rate in Hz; 16000 is fastest. [default: the device's]")
+    ] = None,
+    channels: Annotated[int, typer.Option(help="Number of channels: 1, or 2 for stereo.", min=1)] = 1,
+    block: Annotated[float, typer.Option(help="Milliseconds of sound processed at a time.")] = 8.0,
+    strength: Strength = 1.0,
+    devices: Annotated[bool, typer.Option("--devices", help="List the sound devices, and exit.")] = False,
 ) -> None:
     """Enhance what a microphone hears, live, into the speakers or another device, until Ctrl-C."""
     from drnmf.use import live as sound
@@ -331,13 +366,27 @@ def _progress() -> Iterator[Progress]:
         yield report
 
 
-def _tell(table: "Table", save: Path | None) -> None:
+def _show(table: "Table", save: Path | None) -> None:
+    """Print a table, save it if wanted, and end with status 1 if something could not be scored."""
     print(table.text(), end="")
     if save is not None:
-        for suffix, text in ((".csv", table.csv()), (".json", table.json()), (".md", table.markdown())):
-            Path(f"{save}{suffix}").write_text(text)
+        forms = {".csv": table.csv(), ".json": table.json(), ".md": table.markdown()}
+        try:
+            write_together({Path(f"{save}{suffix}"): text for suffix, text in forms.items()})
+        except OSError as error:
+            raise InputError(f"{error.filename}: cannot be written ({error.strerror})") from None
     if table.failures:
         raise typer.Exit(1)
+
+
+def _say(text: str) -> None:
+    """Tell the person who typed the command; stdout is for results."""
+    _stderr.print(text, highlight=False, soft_wrap=True, markup=False)
+
+
+def _clean_up_on_sigterm() -> None:
+    """Let a scheduler's stop end the command as Ctrl-C does, without half-written files."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 if __name__ == "__main__":

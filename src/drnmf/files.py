@@ -40,11 +40,11 @@ def staged(*targets: Path | str) -> Iterator[list[Path]]:
     try:
         for target in map(Path, targets):
             temporary = target.with_name(f".{target.stem}.{token_hex(4)}{target.suffix}")
+            moves.append((temporary, target))  # first: Ctrl-C may come at any time
             try:
                 temporary.touch(exist_ok=False)  # now: a folder in which nothing can be written shows before the work
             except OSError as error:
                 raise OSError(error.errno, error.strerror, str(target)) from None
-            moves.append((temporary, target))
         yield [temporary for temporary, _ in moves]
         for temporary, target in moves:
             temporary.replace(target)

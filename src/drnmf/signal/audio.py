@@ -145,10 +145,18 @@ class Writer:
 
     Use it in a `with`; if the block inside fails, no file is left. `peak` and `clipped` say what became of samples
     beyond full scale, and a warning is logged when there were any. `format` is the suffix's unless given.
+    A caller that stages several files together names the `temporary` file, and renames it.
     """
 
     def __init__(
-        self, path: Path | str, rate: int, channels: int, *, subtype: str | None = None, format: str | None = None
+        self,
+        path: Path | str,
+        rate: int,
+        channels: int,
+        *,
+        subtype: str | None = None,
+        format: str | None = None,
+        temporary: Path | None = None,
     ) -> None:
         self.path = Path(path)
         self.peak = 0.0
@@ -163,7 +171,8 @@ class Writer:
         self._clips = not subtype.startswith(_UNCLIPPED)
         with ExitStack() as staging:
             try:
-                (temporary,) = staging.enter_context(staged(self.path))
+                if temporary is None:
+                    (temporary,) = staging.enter_context(staged(self.path))
                 self._file = soundfile.SoundFile(
                     temporary, "w", samplerate=rate, channels=channels, format=format_, subtype=subtype
                 )

@@ -100,7 +100,7 @@ def enhance_file(
     model: "Separator | str | Path" = "default",
     *,
     strength: float = 1.0,
-    noise: Path | str | None = None,
+    removed: Path | str | None = None,
     overwrite: bool = False,
     raw: tuple[int, int] | None = None,
     progress: Progress = silent,
@@ -112,12 +112,12 @@ def enhance_file(
         target: the file to write, its format told by its suffix, or "-" for WAV to stdout.
         model: a model, its folder, or the name of one that comes with the package.
         strength: how much of the noise to remove, from 0 (nothing) to 1 (all that the mask says).
-        noise: the file to write the removed part to.
+        removed: the file to write the removed part to.
         overwrite: replace files that exist.
         raw: rate and channels of 16-bit PCM without header, which "-" then means instead of WAV.
         progress: told how many seconds are done.
     """
-    targets = [target] if noise is None else [target, noise]
+    targets = [target] if removed is None else [target, removed]
     _check_targets(source, targets, overwrite)
     sound = _open(source, raw)
     subtype = _subtype(target, sound.subtype, raw is not None)
@@ -127,9 +127,9 @@ def enhance_file(
     with _outputs(targets, sound, subtype, raw is not None) as outputs:
         for block in chain(sound.blocks, [None]):
             with _about(source):
-                kept, removed = streamer.advance(block)
+                kept, taken = streamer.advance(block)
             for i in range(0, kept.shape[1], _PART):
-                *parts, beyond = _parts(kept[:, i : i + _PART], removed[:, i : i + _PART], subtype)
+                *parts, beyond = _parts(kept[:, i : i + _PART], taken[:, i : i + _PART], subtype)
                 for output, part in zip(outputs, parts, strict=False):
                     output.write(part)
                 clipped += beyond
@@ -180,7 +180,7 @@ def _check_targets(source: Path | str, targets: Sequence[Path | str], overwrite:
         elif target.exists() and not overwrite:
             raise InputError(f"{target}: exists already; choose another name, or say --overwrite (overwrite=True)")
     if len(targets) == 2 and Path(targets[0]) == Path(targets[1]):
-        raise InputError(f"{targets[0]}: cannot hold both speech and noise; choose two names")
+        raise InputError(f"{targets[0]}: cannot hold both what is kept and what is removed; choose two names")
 
 
 def _subtype(target: Path | str, like: str, raw: bool = False) -> str:
@@ -243,8 +243,9 @@ class _Output:
         size = (sound.samples or 0) * sound.channels * ENCODINGS.get(subtype, (0, 1))[1]
         format = "RF64" if size > _LARGEST_WAV and target.suffix.lower() == ".wav" else None
         with self._trouble():
-            self._writer = audio.Writer(temporary, sound.rate, sound.channels, subtype=subtype, format=format)
-        self._writer.path = target  # the name in its messages
+            self._writer = audio.Writer(
+                target, sound.rate, sound.channels, subtype=subtype, format=format, temporary=temporary
+            )
         self._open = True
 
     def write(self, x: Samples) -> None:
@@ -272,11 +273,9 @@ class _Output:
 
     @contextmanager
     def _trouble(self) -> Iterator[None]:
-        """Tell it of the target, not of the temporary file."""
+        """Say it in one line."""
         try:
             yield
-        except InputError as error:
-            raise InputError(str(error).replace(str(self._path), str(self._target))) from None
         except (OSError, RuntimeError) as error:  # soundfile's errors are RuntimeErrors
             full = shutil.disk_usage(self._target.parent).free < 2**20
             reason = "the disk is full" if full else str(error).rstrip(".")

@@ -27,7 +27,7 @@ class Task:
 
     source: Path
     target: Path
-    noise: Path | None = None
+    removed: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -39,24 +39,24 @@ class Result:
     failures: tuple[str, ...]
 
 
-def plan(inputs: Sequence[Path], output: Path, *, noise: Path | None = None, suffix: str | None = None) -> list[Task]:
+def plan(inputs: Sequence[Path], output: Path, *, removed: Path | None = None, suffix: str | None = None) -> list[Task]:
     """What to write for several files and folders.
 
     A folder's tree is mirrored in `output`, or in a folder of its name there if there are more inputs; a file keeps its
-    name. `noise` is another folder like `output`; `suffix` changes the format, such as ".flac".
+    name. `removed` is another folder like `output`, for what is removed; `suffix` changes the format, such as ".flac".
     """
-    for folder in (output, noise):
+    for folder in (output, removed):
         if folder is not None and folder.exists() and not folder.is_dir():
             raise InputError(f"{folder}: is a file; several files need a folder to be written to")
     if any(str(given) == PIPE for given in (*inputs, output)):
         raise InputError(f"{PIPE} stands for one stream of sound: it goes with no other input, and with no folder")
-    outputs = {folder.resolve() for folder in (output, noise) if folder is not None}
+    outputs = {folder.resolve() for folder in (output, removed) if folder is not None}
     tasks: dict[Path, Task] = {}
     for source, name in _sources(inputs):
         if outputs & set(source.resolve().parents):
             continue  # the result of an earlier run, when it lies below the input
         name = name if suffix is None else name.with_suffix(suffix)
-        task = Task(source, output / name, None if noise is None else noise / name)
+        task = Task(source, output / name, None if removed is None else removed / name)
         if tasks.setdefault(name, task) != task:
             raise InputError(f"{source} and {tasks[name].source} would both become {task.target}; do one of them apart")
     if not tasks:
@@ -117,7 +117,7 @@ def enhance_tree(
 
 
 def _written(task: Task) -> list[Path]:
-    return [task.target] if task.noise is None else [task.target, task.noise]
+    return [task.target] if task.removed is None else [task.target, task.removed]
 
 
 def summary(result: Result) -> str:
@@ -136,7 +136,7 @@ def _attempt(task: Task, progress: Progress, **settings: Any) -> str | None:
     try:
         for path in _written(task):
             path.parent.mkdir(parents=True, exist_ok=True)
-        enhance_file(task.source, task.target, noise=task.noise, progress=progress, **settings)
+        enhance_file(task.source, task.target, removed=task.removed, progress=progress, **settings)
     except InputError as error:
         return str(error)
     except OSError as error:

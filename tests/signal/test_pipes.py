@@ -1,0 +1,137 @@
+"""Sound on pipes: the same samples as in files, whatever the header says and however the bytes arrive."""
+
+import io
+import struct
+
+import numpy as np
+import pytest
+import soundfile
+
+from drnmf.errors import InputError
+from drnmf.signal import audio
+from drnmf.signal.pipes import ENCODINGS, PipeReader, PipeWriter
+from examples import recording
+
+UNKNOWN = 0x7FFFF000  # what programs announce that do not know the length, or more
+
+
+def noisy(channels: int = 1, samples: int = 1001) -> np.ndarray:
+    speech, noise = (recording(name)[8000 : 8000 + samples].float() for name in ("speech/austen_0930", "noise/hum"))
+    return np.linspace(1, 0.5, channels, dtype=np.float32)[:, None] * speech.numpy() + noise.numpy()
+
+
+def wav(tmp_path, x: np.ndarray, rate: int = 16000, subtype: str = "PCM_16", format: str = "WAV") -> bytes:
+    soundfile.write(tmp_path / "a.wav", x.T, rate, subtype=subtype, format=format)
+    return (tmp_path / "a.wav").read_bytes()
+
+
+def read(data: bytes) -> np.ndarray:
+    return np.concatenate(list(PipeReader(io.BytesIO(data)).blocks()), 1)
+
+
+@pytest.mark.parametrize("subtype", ENCODINGS)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_wav_on_a_pipe_is_what_soundfile_reads_and_writes(tmp_path, subtype, channels):
+    data = wav(tmp_path, 0.9 * noisy(channels), 22050, subtype)
+    reader = PipeReader(io.BytesIO(data))
+    assert (reader.rate, reader.channels, reader.subtype, reader.samples) == (22050, channels, subtype, 1001)
+    y = np.concatenate(list(reader.blocks()), 1)
+    assert np.array_equal(y, audio.read(tmp_path / "a.wav")[0])
+    out = io.BytesIO()
+    PipeWriter(out, 22050, channels, subtype, samples=1001).write(y)
+    (tmp_path / "b.wav").write_bytes(out.getvalue())
+    assert audio.info(tmp_path / "b.wav") == audio.info(tmp_path / "a.wav")
+    assert np.array_equal(audio.read(tmp_path / "b.wav")[0], y)
+
+
+@pytest.mark.parametrize("guess", [0, UNKNOWN, 2**31 - 1, 2**32 - 1])
+def test_a_length_that_nobody_knows_ends_with_the_stream(tmp_path, guess):
+    data = wav(tmp_path, noisy())
+    lie = data[:40] + struct.pack("<I", guess) + data[44:]
+    assert PipeReader(io.BytesIO(lie)).samples is None
+    assert read(lie).shape == (1, 1001)
+
+
+def test_the_largest_length_that_is_believed(tmp_path):
+    data = wav(tmp_path, noisy())
+    largest = PipeReader(io.BytesIO(data[:40] + struct.pack("<I", UNKNOWN - 2) + data[44:]))
+    assert largest.samples == (UNKNOWN - 2) // 2
+    assert sum(block.shape[1] for block in largest.blocks()) == 1001  # the stream ends before
+
+
+def test_sound_ends_where_it_is_announced_and_with_a_whole_sample(tmp_path):
+    data = wav(tmp_path, noisy())
+    assert read(data + b"LIST" + struct.pack("<I", 4) + b"abcd").shape == (1, 1001)
+    for cut in (1, 2, 3):
+        assert read(data[:-cut]).shape == (1, 1001 - (cut + 1) // 2)
+
+
+def test_rf64_has_no_length_here(tmp_path):
+    data = wav(tmp_path, noisy(2), format="RF64")
+    assert data[:4] == b"RF64"
+    assert PipeReader(io.BytesIO(data)).channels == 2
+    assert np.array_equal(read(data)[:, :1001], audio.read(tmp_path / "a.wav")[0])
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 5, 70000])
+def test_other_chunks_are_passed_over_and_odd_ones_are_padded(tmp_path, size):
+    data = wav(tmp_path, noisy())
+    chunk = b"LIST" + struct.pack("<I", size) + b"fmt " * (size // 4) + b"x" * (size % 4) + b"\0" * (size % 2)
+    for place in (12, 36):  # before the format, and before the sound
+        assert np.array_equal(read(data[:place] + chunk + data[place:]), read(data))
+
+
+class Dribble(io.BytesIO):
+    """A pipe through which a few bytes come at a time."""
+
+    def read1(self, n: int = -1) -> bytes:
+        return super().read1(min(n, 7))
+
+
+@pytest.mark.parametrize("subtype", ["PCM_16", "PCM_24", "DOUBLE"])
+def test_samples_may_arrive_in_parts(tmp_path, subtype):
+    data = wav(tmp_path, noisy(3), subtype=subtype)
+    reader = PipeReader(Dribble(data))
+    assert np.array_equal(np.concatenate(list(reader.blocks()), 1), read(data))
+
+
+@pytest.mark.parametrize("subtype", ENCODINGS)
+def test_what_is_too_loud_is_clipped_and_never_wraps(tmp_path, subtype):
+    x = np.array([[0.0, 1.0, -1.0, 1.5, -1.5, 100.0, -100.0]], np.float32)
+    out = io.BytesIO()
+    PipeWriter(out, 16000, 1, subtype, samples=x.shape[1]).write(x)
+    if subtype in ("FLOAT", "DOUBLE"):
+        assert np.array_equal(read(out.getvalue()), x)
+    else:
+        step = 2.0 ** (1 - 8 * ENCODINGS[subtype][1])
+        assert np.array_equal(read(out.getvalue()), x.clip(-1, 1 - step).astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("samples", "announced"),
+    [(None, 2**32 - 1), (0, 0), (1001, 4004), (UNKNOWN // 4 - 1, UNKNOWN - 4), (UNKNOWN // 4, 2**32 - 1)],
+)
+def test_the_length_in_a_written_header(samples, announced):
+    out = io.BytesIO()
+    PipeWriter(out, 44100, 2, "PCM_16", samples=samples)
+    riff, data = struct.unpack("<I", out.getvalue()[4:8])[0], struct.unpack("<I", out.getvalue()[40:44])[0]
+    assert data == announced
+    assert riff == (announced if announced == 2**32 - 1 else announced + 36)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda data: b"fLaC" + data[4:], "is not WAV"),
+        (lambda data: data[:30], "ends before"),
+        (lambda data: b"", "ends before"),
+        (lambda data: data[:44], "is empty"),
+        (lambda data: data[:22] + b"\0\0" + data[24:], "0 channels"),
+        (lambda data: data[:20] + b"\x02\0" + data[22:], "format 2 of 16 bits"),
+        (lambda data: data[:12] + b"junk\xf0\xff\xff\xff" + data[12:], "ends before"),
+        (lambda data: data[:12] + data[36:], "ends before"),
+    ],
+)
+def test_what_is_no_wav_stream_is_refused(tmp_path, change, reason):
+    with pytest.raises(InputError, match=reason):
+        read(change(wav(tmp_path, noisy())))
