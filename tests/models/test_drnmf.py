@@ -263,7 +263,7 @@ def test_an_alpha_that_cannot_be_stable_warns_or_is_refused():
     W = dictionary()
     with pytest.warns(RuntimeWarning, match="oscillates"):
         DRNMF.from_dictionary(W, 2, alpha=0.4 * lipschitz(W))
-    with pytest.warns(RuntimeWarning), pytest.raises(InputError, match="a stable alpha lies above"):
+    with pytest.warns(RuntimeWarning), pytest.raises(InputError, match="a weighted alpha lies above"):
         DRNMF.from_dictionary(W, 2, alpha=0.4 * lipschitz(W), alpha_range="weighted")
 
 

@@ -26,7 +26,7 @@ class ToyMask(Separator):
 
     @classmethod
     def from_dictionary(cls, W: Tensor, **options: Any) -> Self:
-        model = cls.empty(like=W, n_features=W.shape[0], n_atoms=W.shape[1], **options)
+        model = cls.empty(W, n_features=W.shape[0], n_atoms=W.shape[1], **options)
         model.log_W.data.copy_(torch.log(W + 1e-3))
         return model
 

@@ -55,10 +55,10 @@ class Separator(nn.Module):
         self.config: dict[str, Any] = {"n_features": n_features, **config}
 
     @classmethod
-    def empty(cls, *, like: Tensor | None = None, **config: Any) -> Self:
-        """A model that waits for its weights: they have shapes and, as `like` has them, a dtype, a device and memory.
+    def empty(cls, like: Tensor | None = None, /, **config: Any) -> Self:
+        """A model whose weights are still to come: shapes alone or, given `like`, memory of its dtype and device.
 
-        A constructor that computes its first weights leaves that out where they are on the "meta" device.
+        A constructor that computes first weights must leave that out where they are on the "meta" device.
         """
         with torch.device("meta"):
             model = cls(**config)
@@ -86,15 +86,15 @@ class Separator(nn.Module):
         return self.separate(magnitude, state)
 
     def separate(self, magnitude: Tensor, state: State | None = None) -> tuple[Tensor, State]:
-        """Mask (B, T, F) and next state for magnitudes (B, T, F) that are known to be sound."""
+        """Mask (B, T, F) and next state for magnitudes (B, T, F) that need no check."""
         raise NotImplementedError
 
     def freeze(self) -> Self:
-        """A copy to be used as it is: no gradients, and whatever depends on the weights alone computed once."""
+        """A copy that is no longer trained: no gradients, and what depends on the weights alone is computed once."""
         return copy.deepcopy(self).eval().requires_grad_(False)
 
     def stream(self, *, channels: int, strength: float, top: slice | None, silence: float) -> SoundStream | None:
-        """A frozen model in compiled code; None where there is none. `engines.streams.Stream` says what these are."""
+        """A frozen model as compiled code, or None. `engines.streams.Stream` explains the arguments."""
         return None
 
     def onnx_frame(self, graph: Graph, magnitude: str, *state: str) -> Frame:

@@ -70,7 +70,7 @@ class DeepNMF(Separator):
             raise InputError(f"a dictionary over context = {context} frames cannot have {W.shape[0]} rows")
         F, N = W.shape[0] // context, W.shape[1]
         sizes = {"n_layers": n_layers, "n_untied": n_untied, "n_features": F, "n_atoms": N, "context": context}
-        model = cls.empty(like=W, **sizes, **options)
+        model = cls.empty(W, **sizes, **options)
         model._initialise(W)
         return model
 

@@ -33,8 +33,9 @@ class Weights(NamedTuple):
 class DRNMF(Separator):
     """K layers h <- relu(h + (W_k^T (x - W_k h) - lambda_k) / alpha_k), from the previous frame's h; then the mask.
 
-    The constructor draws random dictionaries; `from_dictionary` starts from trained ones, where the untrained network
-    is exactly warm-start ISTA. All weights are nonnegative by an exponential, dictionary columns have unit norm.
+    The constructor draws random dictionaries; `from_dictionary` starts from trained ones, and the network is then
+    exactly warm-start ISTA until it is trained. Exponentials keep all weights nonnegative; dictionary columns have unit
+    norm.
 
     Args:
         n_layers: K.
@@ -42,22 +43,22 @@ class DRNMF(Separator):
         n_speech: number of leading speech atoms, by default half.
         n_features: F.
         sparsity: lambda.
-        train_sparsity: whether lambda is a trained parameter.
-        sparsity_per: one lambda per "layer" or per "atom" of each layer.
-        alpha_per: one inverse step size per "layer" or per "atom" of each layer.
-        alpha_range: "free" (the paper), or "weighted", which cannot leave the region where a layer does not expand
-            distances: alpha_kn = (W_k^T W_k v_k)_n / v_kn (1/2 + exp(a_kn)) with trained weights v > 0, so that the
-            steps of some atoms can be longer if those of others are shorter. v starts as the first eigenvector of
-            W_k^T W_k, for which the quotient is ||W_k||^2 for every atom.
+        train_sparsity: whether lambda is trained.
+        sparsity_per: one lambda per "layer", or per "atom" of each layer.
+        alpha_per: one inverse step size per "layer", or per "atom" of each layer.
+        alpha_range: "free" (the paper), or "weighted", which keeps every layer from expanding distances:
+            alpha_kn = (W_k^T W_k v_k)_n / v_kn (1/2 + exp(a_kn)) with trained weights v > 0, so that some atoms can
+            take longer steps if others take shorter ones. v starts as the first eigenvector of W_k^T W_k, for which
+            the quotient is ||W_k||^2 for every atom.
         first_layer: "paper", or "original": the authors' code leaves -W^T W h / alpha out of layer 1.
-        reconstruction: "shared": the mask is made with the last layer's dictionary (the paper); "separate": with a
-            further nonnegative dictionary, not normalised, trained on its own (the authors' code).
-        level: magnitudes are first brought to this level by a running measure of it (`signal.level`), so that the mask
-            does not depend on how loud a recording is; None: taken as they are. The state then tells the level too.
-        power: exponent applied to magnitudes next; the dictionary must come from data treated alike.
+        reconstruction: which dictionary makes the mask. "shared": the last layer's (the paper); "separate": one of its
+            own, nonnegative and not normalised (the authors' code).
+        level: magnitudes are first scaled to this level by a running measure of it (`signal.level`), so that the mask
+            does not depend on how loud a recording is; None leaves them as they are.
+        power: exponent applied to magnitudes after that.
         warm_start: False starts every frame from h0: no recurrence.
-        tied: one dictionary for all layers; alpha and lambda stay theirs.
-        epsilon: added before logarithms, so that zeros can be represented.
+        tied: one dictionary for all layers; each keeps its alpha and lambda.
+        epsilon: added to weights before their logarithm is taken, so that zeros can be represented.
         generator: source of the random dictionaries.
     """
 
@@ -88,7 +89,7 @@ class DRNMF(Separator):
         generator: torch.Generator | None = None,
     ) -> None:
         n_speech = split_sources(n_atoms, n_speech)
-        # all arguments but the generator make the network anew
+        # all arguments except the generator rebuild the network
         config = {name: value for name, value in locals().items() if name not in ("self", "generator", "__class__")}
         super().__init__(**config)
         _check_options(self.config)
@@ -139,7 +140,7 @@ class DRNMF(Separator):
             raise InputError(
                 f"h0 must hold {W.shape[1]} activations, none negative or NaN; got shape {tuple(h0.shape)}"
             )
-        model = cls.empty(like=W, n_layers=n_layers, n_features=W.shape[0], n_atoms=W.shape[1], **options)
+        model = cls.empty(W, n_layers=n_layers, n_features=W.shape[0], n_atoms=W.shape[1], **options)
         model._initialise(W, alpha, h0)
         return model
 
@@ -158,7 +159,7 @@ class DRNMF(Separator):
             self.log_alpha.copy_(log(alpha))
         else:
             if not alpha > L / 2:
-                raise InputError(f"a stable alpha lies above ||W||^2 / 2 = {L / 2:.4g}, got {alpha:.4g}")
+                raise InputError(f"a weighted alpha lies above ||W||^2 / 2 = {L / 2:.4g}, got {alpha:.4g}")
             self.log_alpha.copy_(log(alpha / L - 0.5))
             self.log_weight.copy_(torch.log(_eigenvector(W)))
         self.log_h0.copy_(log(torch.zeros_like(self.log_h0) if h0 is None else h0))
@@ -332,7 +333,7 @@ def _eigenvector(W: Tensor) -> Tensor:
     return v.clamp_min(1e-6 * float(v.max()))
 
 
-def _check_options(config: dict[str, object]) -> None:
+def _check_options(config: dict[str, Any]) -> None:
     allowed = {
         "sparsity_per": ("layer", "atom"),
         "alpha_per": ("layer", "atom"),
@@ -344,12 +345,12 @@ def _check_options(config: dict[str, object]) -> None:
         if config[name] not in values:
             raise InputError(f"{name} must be one of {', '.join(values)}, got {config[name]!r}")
     for name in ("n_layers", "n_features"):
-        if not config[name] >= 1:  # type: ignore[operator]
+        if not config[name] >= 1:
             raise InputError(f"{name} must be at least 1, got {config[name]}")
-    if config["level"] is not None and not config["level"] > 0:  # type: ignore[operator]
+    if config["level"] is not None and not config["level"] > 0:
         raise InputError(f"level must be positive, got {config['level']}")
     for name in ("power", "epsilon"):
-        if not config[name] > 0:  # type: ignore[operator]
+        if not config[name] > 0:
             raise InputError(f"{name} must be positive, got {config[name]}")
-    if not config["sparsity"] >= 0:  # type: ignore[operator]
+    if not config["sparsity"] >= 0:
         raise InputError(f"sparsity must not be negative, got {config['sparsity']}")

@@ -24,10 +24,10 @@ _FRONT_END = {"sample_rate": SAMPLE_RATE, "window": WINDOW, "hop": HOP}
 
 
 def save_model(model: "Separator", folder: str | Path) -> None:
-    """Write `model` into `folder`, which is made if need be; a reader never sees a half-written file."""
+    """Write `model` into `folder`, which is created if it is missing; a reader never sees a half-written file."""
     name = type(model).__name__
     if name not in models.MODELS:
-        raise InputError(f"{name} cannot be saved: it holds the answer to one mixture, not a model")
+        raise InputError(f"{name} cannot be saved: it is not in drnmf.models.MODELS, the models that a folder can hold")
     import safetensors.torch
 
     weights = safetensors.torch.save({k: v.detach().contiguous().cpu() for k, v in model.state_dict().items()})
@@ -46,7 +46,7 @@ def save_model(model: "Separator", folder: str | Path) -> None:
 
 
 def load_model(folder_or_name: str | Path) -> "Separator":
-    """Read a model from a folder, or one that comes with the package by its name (`bundled_models`)."""
+    """Read a model from its folder or, by its name, one that comes with the package (`bundled_models`)."""
     folder = _find(folder_or_name)
     with needing_pytorch(f"the model {folder_or_name}"):
         import safetensors.torch
@@ -55,16 +55,16 @@ def load_model(folder_or_name: str | Path) -> "Separator":
         weights = (folder / WEIGHTS).read_bytes()
     except OSError as error:
         raise InputError(
-            f"{folder / WEIGHTS}: cannot be read ({error.strerror}); copy the model's folder anew"
+            f"{folder / WEIGHTS}: cannot be read ({error.strerror}); copy the model's folder again"
         ) from None
     if _digest(weights) != config.get("sha256"):
         raise InputError(
-            f"{folder / WEIGHTS}: damaged, or not the weights of its {CONFIG}; copy the model's folder anew"
+            f"{folder / WEIGHTS}: damaged, or not the weights of its {CONFIG}; copy the model's folder again"
         )
     try:
         model = models.MODELS[config["model"]].empty(**_known_options(config))
         tensors = safetensors.torch.load(weights)
-        # copies: compiled code reads faster where PyTorch has aligned the memory
+        # copies, since PyTorch aligns its own memory and safetensors does not
         model.load_state_dict({name: tensor.clone() for name, tensor in tensors.items()}, assign=True)
     except InputError as error:
         raise InputError(f"{folder / CONFIG}: {error}") from None

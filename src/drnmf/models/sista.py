@@ -69,7 +69,7 @@ class SistaRNN(Separator):
     def from_dictionary(cls, W: Tensor, n_layers: int, *, alpha: float | None = None, **options: Any) -> Self:
         """Start every layer from W (F, N); alpha defaults to the Lipschitz constant, (1 + coupling) ||W||^2."""
         check_dictionary(W, signed=True)
-        model = cls.empty(like=W, n_layers=n_layers, n_features=W.shape[0], n_atoms=W.shape[1], **options)
+        model = cls.empty(W, n_layers=n_layers, n_features=W.shape[0], n_atoms=W.shape[1], **options)
         model._initialise(W, alpha)
         return model
 

@@ -134,7 +134,7 @@ class ModelSettings(Settings):
     def _check(self) -> Self:
         if self.start is None:
             check_model(self.kind, self.options)
-        elif self.options or self.kind != "DRNMF":
+        elif self.options or self.kind != type(self).model_fields["kind"].default:
             raise InputError("start names a model that has its own kind and options: leave the others out")
         return self
 
