@@ -100,7 +100,7 @@ def test_its_dictionary_is_learned_on_its_features_at_its_learning_rate(run: Pat
         seen["clean"], seen["noisy"] = data
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("drnmf.training.run.train_dictionaries", stop)
+    monkeypatch.setattr("drnmf.training.dictionaries.train_dictionaries", stop)
     with pytest.raises(KeyboardInterrupt):
         train(Recipe.read(run / "recipe.toml"), run.parent / "features")
     monkeypatch.setattr(ToyMask, "features", classmethod(lambda cls, magnitude, options: magnitude))
