@@ -161,7 +161,7 @@ class DRNMF(Separator):
             if not alpha > L / 2:
                 raise InputError(f"a weighted alpha lies above ||W||^2 / 2 = {L / 2:.4g}, got {alpha:.4g}")
             self.log_alpha.copy_(log(alpha / L - 0.5))
-            self.log_weight.copy_(torch.log(_eigenvector(W)))
+            self.log_weight.copy_(torch.log(eigenvector(W)))
         self.log_h0.copy_(log(torch.zeros_like(self.log_h0) if h0 is None else h0))
         self.log_sparsity.copy_(log(self.config["sparsity"]))
         if self.config["reconstruction"] == "separate":
@@ -170,7 +170,7 @@ class DRNMF(Separator):
     @classmethod
     def features(cls, magnitude: Tensor, options: Mapping[str, Any]) -> Tensor:
         """Magnitudes at the running level, to the power."""
-        return _compressed(magnitude, None, level=options.get("level"), power=options.get("power", 1.0))[0]
+        return compressed(magnitude, None, level=options.get("level"), power=options.get("power", 1.0))[0]
 
     def separate(self, magnitude: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """Mask (B, T, F) for magnitudes (B, T, F); the state is h (B, N) of the last frame, and its level (B, 2).
@@ -187,7 +187,7 @@ class DRNMF(Separator):
 
     def _activations(self, magnitude: Tensor, state: State | None, weights: Weights) -> tuple[Tensor, State]:
         loudness_B2 = state[-1] if state and self.level is not None else None
-        x_BTF, loudness = _compressed(magnitude, loudness_B2, level=self.level, power=self.power)
+        x_BTF, loudness = compressed(magnitude, loudness_B2, level=self.level, power=self.power)
         h0_BN = state[0] if state and self.warm_start else weights.h0_N.expand(len(magnitude), -1)
         if self.network is not None and self.network.takes(x_BTF):
             h_BTN = self.network.activations(x_BTF, h0_BN)
@@ -287,12 +287,7 @@ class DRNMF(Separator):
         if self.alpha_range == "free":
             return torch.exp(self.log_alpha)
         W_KFN = self.dictionaries() if W_KFN is None else W_KFN
-        # G = W^T W has no negative entries, so that the spectral radius of G / alpha is at most the largest of
-        # (G v)_n / (v_n alpha_n), which is below 2. Only the ratios of v count: the largest is taken out.
-        log_v_KN = self.log_weight - self.log_weight.detach().amax(1, keepdim=True)
-        v_KN1 = torch.exp(log_v_KN.clamp_min(_LEAST_LOG_WEIGHT))[..., None]
-        bound_KN: Tensor = (W_KFN.mT @ (W_KFN @ v_KN1) / v_KN1)[..., 0]
-        return bound_KN * (0.5 + torch.exp(self.log_alpha))
+        return weighted_alpha(W_KFN, self.log_alpha, self.log_weight)
 
     def sparsity(self) -> Tensor:
         """Lambda, (K, 1) or (K, N)."""
@@ -310,7 +305,17 @@ class DRNMF(Separator):
         return W_KFN[-1] if self.config["reconstruction"] == "shared" else torch.exp(self.log_reconstruction)
 
 
-def _compressed(
+def weighted_alpha(W_KFN: Tensor, log_alpha_KN: Tensor, log_weight_KN: Tensor) -> Tensor:
+    """alpha = (W^T W v) / v (1/2 + exp(a)), per atom or layer: layers that cannot expand distances."""
+    # G = W^T W has no negative entries, so that the spectral radius of G / alpha is at most the largest of
+    # (G v)_n / (v_n alpha_n), which is below 2. Only the ratios of v count: the largest is taken out.
+    log_v_KN = log_weight_KN - log_weight_KN.detach().amax(1, keepdim=True)
+    v_KN1 = torch.exp(log_v_KN.clamp_min(_LEAST_LOG_WEIGHT))[..., None]
+    bound_KN: Tensor = (W_KFN.mT @ (W_KFN @ v_KN1) / v_KN1)[..., 0]
+    return bound_KN * (0.5 + torch.exp(log_alpha_KN))
+
+
+def compressed(
     magnitude_BTF: Tensor, loudness_B2: Tensor | None, *, level: float | None, power: float
 ) -> tuple[Tensor, State]:
     """Magnitudes at a level, if one is given, to a power; and the running level's state, if there is one."""
@@ -323,7 +328,7 @@ def _compressed(
     return x_BTF, loudness
 
 
-def _eigenvector(W: Tensor) -> Tensor:
+def eigenvector(W: Tensor) -> Tensor:
     """The eigenvector (N,) of W^T W that belongs to the largest eigenvalue; all its entries are positive."""
     if W.shape[1] > W.shape[0]:  # with W W^T, the smaller one: if u is its eigenvector, W^T u is that of W^T W
         v: Tensor = W.double().mT @ torch.linalg.eigh((W @ W.mT).double())[1][:, -1]

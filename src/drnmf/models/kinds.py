@@ -6,6 +6,7 @@ from drnmf.models.drnmf import DRNMF
 from drnmf.models.ista_mask import ISTAMask
 from drnmf.models.lstm import LSTMMask
 from drnmf.models.oracle import OracleMask
+from drnmf.models.prior_drnmf import PriorDRNMF
 from drnmf.models.sista import SistaRNN
 from drnmf.models.snmf import SparseNMFMask
 
@@ -13,6 +14,7 @@ MODELS: dict[str, type[Separator]] = {
     model.__name__: model
     for model in (
         DRNMF,
+        PriorDRNMF,
         DeepNMF,
         SistaRNN,
         LSTMMask,

@@ -1,0 +1,191 @@
+"""DR-NMF with a recurrent prior over its atoms: thresholds that expect (`maths.prior` has the equations)."""
+
+import math
+from collections.abc import Mapping
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from drnmf.engines.scan import scan
+from drnmf.errors import InputError
+from drnmf.maths import prior
+from drnmf.maths.nmf import check_dictionary, unit_norm
+from drnmf.models.base import Separator, State
+from drnmf.models.drnmf import compressed, eigenvector, weighted_alpha
+from drnmf.models.masks import dictionary_mask, split_sources
+
+
+class Layers(nn.Module):
+    """The step sizes, thresholds and start of K iterations over a dictionary that they do not own."""
+
+    def __init__(self, n_layers: int, n_atoms: int) -> None:
+        super().__init__()
+        self.log_alpha = nn.Parameter(torch.empty(n_layers, n_atoms))
+        self.log_weight = nn.Parameter(torch.empty(n_layers, n_atoms))
+        self.log_sparsity = nn.Parameter(torch.empty(n_layers, n_atoms))
+        self.log_h0 = nn.Parameter(torch.empty(n_atoms))
+
+    @torch.no_grad()
+    def initialise(self, W_FN: Tensor, sparsity: float, epsilon: float) -> None:
+        """ISTA with alpha = ||W||^2 = ||W||^2 (1/2 + 1/2), from h = 0, as DRNMF begins."""
+        self.log_alpha.fill_(math.log(epsilon + 0.5))
+        self.log_weight.copy_(torch.log(eigenvector(W_FN)).expand_as(self.log_weight))
+        self.log_sparsity.fill_(math.log(epsilon + sparsity))
+        self.log_h0.fill_(math.log(epsilon))
+
+    def acting(self, W_FN: Tensor) -> prior.Layers:
+        """As they act with a dictionary."""
+        W_KFN = W_FN.expand(len(self.log_alpha), -1, -1)
+        alpha_KN = weighted_alpha(W_KFN, self.log_alpha, self.log_weight)
+        return prior.Layers(alpha_KN, self.log_sparsity.exp(), self.log_h0.exp())
+
+
+class PriorDRNMF(Separator):
+    """A small DR-NMF listens, a GRU expects, DR-NMF explains the frame under what is expected; then the mask.
+
+    There is one dictionary, for all layers and for the mask: nonnegative spectra with unit norm. The constructor draws
+    it at random; `from_dictionary` starts from a trained one, where the untrained network is DR-NMF with tied layers.
+
+    Args:
+        n_layers: K, the layers that explain.
+        n_listening: the layers that listen.
+        n_atoms: N, speech and noise together.
+        n_units: what the GRU remembers.
+        n_speech: number of leading speech atoms, by default half.
+        n_features: F.
+        sparsity: lambda at the start.
+        level: to which magnitudes are brought by their running level (`signal.level`).
+        power: exponent applied to magnitudes next; the dictionary must come from data treated alike.
+        epsilon: added before logarithms, so that zeros can be represented.
+        generator: source of the random numbers.
+    """
+
+    def __init__(
+        self,
+        *,
+        n_layers: int = 5,
+        n_listening: int = 2,
+        n_atoms: int = 200,
+        n_units: int = 256,
+        n_speech: int | None = None,
+        n_features: int = 257,
+        sparsity: float = 0.3,
+        level: float = 1.6,
+        power: float = 0.5,
+        epsilon: float = 1e-3,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        n_speech = split_sources(n_atoms, n_speech)
+        # all arguments but the generator make the network anew
+        config = {name: value for name, value in locals().items() if name not in ("self", "generator", "__class__")}
+        super().__init__(**config)
+        for name in ("n_layers", "n_listening", "n_units", "n_features", "sparsity", "level", "power", "epsilon"):
+            if not config[name] > 0:
+                raise InputError(f"{name} must be above 0, got {config[name]}")
+        self.n_speech = n_speech
+        self.level = level
+        self.power = power
+        self.state_shapes = ((n_atoms,), (n_atoms,), (n_units,), (2,))
+        self.log_W = nn.Parameter(torch.empty(n_features, n_atoms))
+        self.log_scale = nn.Parameter(torch.empty(n_atoms))
+        self.listener = Layers(n_listening, n_atoms)
+        self.explainer = Layers(n_layers, n_atoms)
+        self.gru = nn.GRU(n_atoms, n_units, batch_first=True)
+        self.to_sparsity = nn.Linear(n_units, n_atoms)
+        self.to_weight = nn.Linear(n_units, n_atoms)
+        if not self.log_W.is_meta:
+            self._initialise(torch.rand(n_features, n_atoms, generator=generator), generator)
+
+    @classmethod
+    def from_dictionary(cls, W: Tensor, *, generator: torch.Generator | None = None, **options: Any) -> Self:
+        """Start as DR-NMF with tied layers and W (F, N); `options` are the constructor's."""
+        check_dictionary(W)
+        model = cls.empty(like=W, n_features=W.shape[0], n_atoms=W.shape[1], **options)
+        model._initialise(W, generator)
+        return model
+
+    @torch.no_grad()
+    def _initialise(self, W: Tensor, generator: torch.Generator | None) -> None:
+        W = unit_norm(W)
+        epsilon = self.config["epsilon"]
+        self.log_W.copy_(torch.log(epsilon + W))
+        self.log_scale.zero_()
+        for layers in (self.listener, self.explainer):
+            layers.initialise(W, self.config["sparsity"], epsilon)
+        reach = self.config["n_units"] ** -0.5
+        for parameter in self.gru.parameters():
+            parameter.copy_(2 * reach * (torch.rand(parameter.shape, generator=generator) - 0.5))
+        for parameter in (*self.to_sparsity.parameters(), *self.to_weight.parameters()):
+            parameter.zero_()  # nothing is expected yet
+
+    @classmethod
+    def features(cls, magnitude: Tensor, options: Mapping[str, Any]) -> Tensor:
+        """Magnitudes at the running level, to the power."""
+        level, power = options.get("level", 1.6), options.get("power", 0.5)
+        return compressed(magnitude, None, level=level, power=power)[0]
+
+    def separate(self, magnitude: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+        """Mask (B, T, F) for magnitudes (B, T, F); the state is h, g (B, N), c (B, U) and the level (B, 2)."""
+        state = self._start(len(magnitude)) if state is None else state
+        if magnitude.shape[1] == 0:
+            return magnitude, state
+        W_FN = self.dictionary()
+        h_BTN, v_BTN, _, state = self._explained(magnitude, state, W_FN)
+        return dictionary_mask(self.log_scale.exp() * v_BTN * h_BTN, W_FN, self.n_speech), state
+
+    def _start(self, n_sequences: int) -> State:
+        """The state before the first frame."""
+        c_U, loudness_2 = self.log_W.new_zeros(self.config["n_units"]), self.log_W.new_zeros(2)
+        starts = (self.explainer.log_h0.exp(), self.listener.log_h0.exp(), c_U, loudness_2)
+        return tuple(start.expand(n_sequences, -1) for start in starts)
+
+    def _explained(self, magnitude: Tensor, state: State, W_FN: Tensor) -> tuple[Tensor, Tensor, Tensor, State]:
+        """h, v and the change of lambda in the last layer, all (B, T, N), and the next state."""
+        h_BN, g_BN, c_BU, loudness_B2 = state
+        x_BTF, loudness = compressed(magnitude, loudness_B2, level=self.level, power=self.power)
+        g_BTN = _scan(x_BTF, W_FN, self.listener.acting(W_FN), g_BN, None)
+        c_BTU, c_1BU = self.gru(g_BTN, c_BU[None].contiguous())
+        explainer, expectation = self.explainer.acting(W_FN), self.expectation()
+        change_KBTN = prior.sparsity_change(c_BTU, explainer.sparsity_KN, expectation)
+        h_BTN = _scan(x_BTF, W_FN, explainer, h_BN, change_KBTN)
+        memory = (h_BTN[:, -1], g_BTN[:, -1], c_1BU[0], *loudness)
+        return h_BTN, prior.weights(c_BTU, expectation), change_KBTN[-1], memory
+
+    def dictionary(self) -> Tensor:
+        """W (F, N): exp(log W) with unit-norm columns."""
+        # the largest logarithm of each column cancels in the norm; taking it out keeps exp from overflowing
+        return unit_norm(torch.exp(self.log_W - self.log_W.detach().amax(0)))
+
+    def expectation(self) -> prior.Expectation:
+        """The GRU and its two maps, for the readable form."""
+        gru: Any = self.gru
+        heard, remembered = (gru.weight_ih_l0, gru.bias_ih_l0), (gru.weight_hh_l0, gru.bias_hh_l0)
+        maps = (self.to_sparsity.weight, self.to_sparsity.bias, self.to_weight.weight, self.to_weight.bias)
+        return prior.Expectation(*heard, *remembered, *maps)
+
+    def spectra(self) -> dict[str, Tensor]:
+        """The one dictionary."""
+        return {"all layers": self.dictionary() ** (1 / self.power)}
+
+    def learned(self) -> dict[str, Tensor]:
+        """Step sizes and sparsities of the layers that explain."""
+        layers = self.explainer.acting(self.dictionary())
+        return {"inverse step size α": layers.alpha_KN, "sparsity λ": layers.sparsity_KN}
+
+    def heard(self, magnitude: Tensor) -> dict[str, Tensor]:
+        """The activations, as magnitudes; and lambda of the last layer, what was expected."""
+        h_BTN, _, change_BTN, _ = self._explained(magnitude[None], self._start(1), self.dictionary())
+        sparsity_TN = self.explainer.log_sparsity.exp()[-1] + change_BTN[0]
+        return {"activations": h_BTN[0] ** (1 / self.power), "expected sparsity λ": sparsity_TN}
+
+
+def _scan(x_BTF: Tensor, W_FN: Tensor, layers: prior.Layers, h0_BN: Tensor, change_KBTN: Tensor | None) -> Tensor:
+    return scan(
+        x_BTF,
+        W_FN.expand(len(layers.alpha_KN), -1, -1),
+        alpha_KN=layers.alpha_KN,
+        sparsity_KN=layers.sparsity_KN,
+        h0_BN=h0_BN,
+        sparsity_KBTN=change_KBTN,
+    )

@@ -1,0 +1,141 @@
+"""DR-NMF with a recurrent prior: against DR-NMF, against the readable form, and what its atoms must do."""
+
+import itertools
+
+import pytest
+import torch
+
+from drnmf import DRNMF, InputError, load_model, save_model
+from drnmf.maths import prior
+from drnmf.models import PriorDRNMF
+from drnmf.models.masks import dictionary_mask
+from drnmf.signal.level import running_level
+from examples import dictionary, noisy, seeded
+
+PER_ATOM = {"alpha_per": "atom", "alpha_range": "weighted", "sparsity_per": "atom", "train_sparsity": True}
+COMMON = {"sparsity": 0.3, "level": 1.6, "power": 0.5, "epsilon": 1e-3}
+
+
+def untrained(**options) -> PriorDRNMF:
+    return PriorDRNMF.from_dictionary(dictionary(), n_layers=3, n_units=5, generator=seeded(), **COMMON, **options)
+
+
+def expecting(seed: int = 0) -> PriorDRNMF:
+    """A network whose maps, scales and layers are no longer those of the start."""
+    model = untrained()
+    generator = seeded(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.3 * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
+    return model
+
+
+def frames() -> torch.Tensor:
+    """Two sequences of real noisy speech (2, T, F)."""
+    x = noisy()
+    return torch.stack([x[:60], 0.3 * x[60:120]])
+
+
+def readable(model: PriorDRNMF, magnitude: torch.Tensor) -> torch.Tensor:
+    """The mask by `maths.prior`, frame by frame."""
+    W = model.dictionary()
+    levels, _ = running_level(magnitude)
+    x = (magnitude * model.level / levels) ** model.power
+    listener, explainer = model.listener.acting(W), model.explainer.acting(W)
+    B = len(magnitude)
+    start = prior.Memory(
+        explainer.h0_N.expand(B, -1), listener.h0_N.expand(B, -1), magnitude.new_zeros(B, model.config["n_units"])
+    )
+    h, v, _ = prior.expecting_ista(
+        x, W, listener=listener, explainer=explainer, expectation=model.expectation(), start=start
+    )
+    return dictionary_mask(model.log_scale.exp() * v * h, W, model.n_speech)
+
+
+def test_starts_as_dr_nmf():
+    tied = DRNMF.from_dictionary(dictionary(), 3, tied=True, **PER_ATOM, **COMMON)
+    torch.testing.assert_close(untrained()(frames())[0], tied(frames())[0], rtol=0, atol=1e-12)
+
+
+def test_expectations_change_the_mask():
+    assert (expecting()(frames())[0] - untrained()(frames())[0]).abs().max() > 0.05
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_equals_the_readable_form_with_all_gradients(seed):
+    model = expecting(seed)
+    target = torch.randn(2, 60, 257, generator=seeded(9), dtype=torch.float64)
+    parameters = dict(model.named_parameters())
+    results = []
+    for mask in (model.separate(frames())[0], readable(model, frames())):
+        gradients = torch.autograd.grad((mask * target).sum(), list(parameters.values()))
+        results.append((mask.detach(), gradients))
+    (mask, gradients), (expected, expected_gradients) = results
+    torch.testing.assert_close(mask, expected, rtol=0, atol=1e-10)
+    for name, ours, theirs in zip(parameters, gradients, expected_gradients, strict=True):
+        scale = max(1e-6, float(theirs.abs().max()))
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-8 * scale, msg=name)
+
+
+def test_every_parameter_is_trained():
+    model = expecting()
+    model.separate(frames())[0].square().sum().backward()
+    assert [name for name, p in model.named_parameters() if not p.grad.abs().max() > 0] == []
+
+
+@pytest.mark.parametrize("sizes", [[1] * 60, [7, 0, 50, 3]])
+def test_blocks_are_as_good_as_the_whole(sizes):
+    model = expecting()
+    whole, last = model(frames())
+    state, parts = None, []
+    for first, size in zip(itertools.accumulate(sizes, initial=0), sizes, strict=False):
+        mask, state = model(frames()[:, first : first + size], state)
+        parts.append(mask)
+    torch.testing.assert_close(torch.cat(parts, 1), whole, rtol=0, atol=1e-12)
+    for ours, theirs in zip(state, last, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
+
+
+def test_does_not_depend_on_the_level():
+    model = expecting()
+    torch.testing.assert_close(model(30 * frames())[0], model(frames())[0], rtol=0, atol=1e-9)
+
+
+def test_later_frames_change_nothing():
+    model, changed = expecting(), frames()
+    changed[:, 40:] *= 7
+    torch.testing.assert_close(model(changed)[0][:, :40], model(frames())[0][:, :40], rtol=0, atol=1e-12)
+
+
+def test_atoms_are_nonnegative_spectra_of_unit_norm_and_lambda_stays_positive():
+    model = expecting()
+    W = model.dictionary()
+    assert (W >= 0).all()
+    torch.testing.assert_close(W.norm(dim=0), torch.ones(W.shape[1], dtype=W.dtype))
+    assert (model.heard(frames()[0])["expected sparsity λ"] > 0).all()
+
+
+def test_a_silenced_atom_changes_the_mask_only_where_it_is_active():
+    model = expecting()
+    h = model.heard(frames()[0])["activations"]
+    atom = int((h > 0).double().mean(0).sub(0.5).abs().argmin())  # active in about half of the frames
+    active = h[:, atom] > 0
+    assert 0 < active.sum() < len(active)
+    before = model(frames()[:1])[0][0]
+    with torch.no_grad():
+        model.log_scale[atom] = -torch.inf
+    changed = (model(frames()[:1])[0][0] - before).abs().amax(1) > 0
+    assert (changed == active).all()
+
+
+def test_saved_and_loaded(tmp_path):
+    model = expecting().float()
+    save_model(model, tmp_path / "model")
+    loaded = load_model(tmp_path / "model")
+    assert torch.equal(loaded(frames().float())[0], model(frames().float())[0])
+
+
+@pytest.mark.parametrize("option", [{"n_units": 0}, {"sparsity": 0.0}, {"level": -1.0}, {"n_listening": 0}])
+def test_impossible_options_are_refused_by_name(option):
+    with pytest.raises(InputError, match=next(iter(option))):
+        PriorDRNMF(n_atoms=4, **option)
