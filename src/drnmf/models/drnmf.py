@@ -306,7 +306,7 @@ class DRNMF(Separator):
 
 
 def weighted_alpha(W_KFN: Tensor, log_alpha_KN: Tensor, log_weight_KN: Tensor) -> Tensor:
-    """alpha = (W^T W v) / v (1/2 + exp(a)), per atom or layer: layers that cannot expand distances."""
+    """Step sizes with which no layer expands distances: alpha = (W^T W v) / v (1/2 + exp(a))."""
     # G = W^T W has no negative entries, so that the spectral radius of G / alpha is at most the largest of
     # (G v)_n / (v_n alpha_n), which is below 2. Only the ratios of v count: the largest is taken out.
     log_v_KN = log_weight_KN - log_weight_KN.detach().amax(1, keepdim=True)
