@@ -54,7 +54,10 @@ class Memory(NamedTuple):
 
 
 def gru_step(c_BU: Tensor, g_BN: Tensor, e: Expectation) -> Tensor:
-    """A step of the GRU: c <- (1 - z) n + z c, with r, z = sigmoid(heard + remembered) and n = tanh(heard + r remembered)."""
+    """A step of the GRU: c <- (1 - z) n + z c.
+
+    r, z = sigmoid(heard + remembered), n = tanh(heard + r remembered).
+    """
     heard_BG = g_BN @ e.heard_GN.mT + e.heard_bias_G
     remembered_BG = c_BU @ e.memory_GU.mT + e.memory_bias_G
     heard_r, heard_z, heard_n = heard_BG.chunk(3, -1)
