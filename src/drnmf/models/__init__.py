@@ -4,9 +4,29 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from drnmf.models.kinds import DRNMF, MODELS, DeepNMF, ISTAMask, LSTMMask, OracleMask, PriorDRNMF, SistaRNN, SparseNMFMask
+    from drnmf.models.kinds import (
+        DRNMF,
+        MODELS,
+        DeepNMF,
+        ISTAMask,
+        LSTMMask,
+        OracleMask,
+        PriorDRNMF,
+        SistaRNN,
+        SparseNMFMask,
+    )
 
-__all__ = ["DRNMF", "MODELS", "DeepNMF", "ISTAMask", "LSTMMask", "OracleMask", "PriorDRNMF", "SistaRNN", "SparseNMFMask"]
+__all__ = [
+    "DRNMF",
+    "MODELS",
+    "DeepNMF",
+    "ISTAMask",
+    "LSTMMask",
+    "OracleMask",
+    "PriorDRNMF",
+    "SistaRNN",
+    "SparseNMFMask",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -24,4 +24,14 @@ MODELS: dict[str, type[Separator]] = {
 }
 """What can be trained, saved and loaded, by the name that recipes and folders use."""
 
-__all__ = ["DRNMF", "MODELS", "DeepNMF", "ISTAMask", "LSTMMask", "OracleMask", "SistaRNN", "SparseNMFMask"]
+__all__ = [
+    "DRNMF",
+    "MODELS",
+    "DeepNMF",
+    "ISTAMask",
+    "LSTMMask",
+    "OracleMask",
+    "PriorDRNMF",
+    "SistaRNN",
+    "SparseNMFMask",
+]

@@ -101,9 +101,15 @@ class PriorDRNMF(Separator):
     def from_dictionary(cls, W: Tensor, *, generator: torch.Generator | None = None, **options: Any) -> Self:
         """Start as DR-NMF with tied layers and W (F, N); `options` are the constructor's."""
         check_dictionary(W)
-        model = cls.empty(like=W, n_features=W.shape[0], n_atoms=W.shape[1], **options)
+        model = cls.empty(W, n_features=W.shape[0], n_atoms=W.shape[1], **options)
         model._initialise(W, generator)
         return model
+
+    @classmethod
+    def begin(cls, options: Mapping[str, Any], *, W: Tensor | None, generator: torch.Generator) -> Self:
+        """From the dictionary W, and random numbers for the GRU."""
+        assert W is not None
+        return cls.from_dictionary(W, generator=generator, **options)
 
     @torch.no_grad()
     def _initialise(self, W: Tensor, generator: torch.Generator | None) -> None:
