@@ -88,7 +88,7 @@ def test_a_compiled_network_enhances_a_file_to_the_same_bytes(tmp_path, rate):
     (tmp_path / "network.pickle").write_bytes(pickle.dumps(network))
     sound = np.stack([audio.resample(demo.recording("noisy")[None].numpy(), 16000, rate)[0]] * 2)
     audio.write(tmp_path / "in.wav", sound, rate)
-    enhance_file(tmp_path / "in.wav", tmp_path / "with.wav", noise=tmp_path / "with_noise.wav")
+    enhance_file(tmp_path / "in.wav", tmp_path / "with.wav", removed=tmp_path / "with_removed.wav")
     program = """
 import pickle
 from pathlib import Path
@@ -108,10 +108,10 @@ class Packed:
     def stream(self, **settings):
         return Stream(self.network, **settings)
 
-enhance_file("in.wav", "without.wav", Packed(), noise="without_noise.wav")
+enhance_file("in.wav", "without.wav", Packed(), removed="without_removed.wav")
 """
     without_torch(program, cwd=tmp_path)
-    for name in ("", "_noise"):
+    for name in ("", "_removed"):
         assert (tmp_path / f"without{name}.wav").read_bytes() == (tmp_path / f"with{name}.wav").read_bytes()
 
 

@@ -132,7 +132,7 @@ def test_wrong_devices_and_rates_are_one_line(model: torch.nn.Module, monkeypatc
         return str(error.value)
 
     x = sound()
-    assert refusal(Device(x, known=())) == "this machine has no sound input device, or none chosen as its own"
+    assert refusal(Device(x, known=())) == "this machine has no sound input device, or no default one"
     unknown = refusal(Device(x), input_device="radio")
     assert unknown == "no sound input device 'radio' (No input device matching 'radio'); see drnmf live --devices"
     assert refusal(Device(x), output_device="7").startswith("no sound output device '7'")
@@ -164,7 +164,7 @@ def test_meters() -> None:
     meter = live.Meter()
     loud, soft = np.full((1, 8), 0.9, np.float32), np.full((1, 8), 0.001, np.float32)
     for heard, given in ((soft, soft), (loud, soft), (soft, np.zeros((1, 0), np.float32))):
-        meter.tell(heard, given, 0.5)
+        meter.report(heard, given, 0.5)
     heard, given, status = meter.__rich__().plain.splitlines()
     assert heard.count("█") == 39  # the loudest block
     assert heard.endswith("-1 dB")

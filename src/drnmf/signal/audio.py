@@ -73,7 +73,7 @@ def read(
         channel: only this channel (0 is the left one); None for all.
         start: first sample.
         count: number of samples; None for all up to the end.
-        announce: log that the file is resampled; False where a caller has said so for many files at once.
+        announce: log that the file is resampled; False where the caller has logged it for many files at once.
 
     Returns:
         The waveform (channels, samples) and its rate.
@@ -143,8 +143,8 @@ class Resampler:
 class Writer:
     """A file written block by block under a temporary name and given its own name when complete.
 
-    Use it in a `with`; if the block inside fails, no file is left. `peak` and `clipped` say what became of samples
-    beyond full scale, and a warning is logged when there were any. `format` is the suffix's unless given.
+    Use it in a `with`; if the block inside fails, no file is left. `peak` is the largest sample; `clipped` counts the
+    samples beyond full scale; a warning is logged when there were any. `format` is the suffix's unless given.
     A caller that stages several files together names the `temporary` file, and renames it.
     """
 
@@ -210,7 +210,7 @@ def write(path: Path | str, x: "Tensor | Samples", rate: int, *, subtype: str | 
 
 
 def as_array(x: "Tensor | Samples") -> Samples:
-    """Samples as an array; an array is returned as it is."""
+    """Samples as an array, which shares memory with them where it can."""
     return x if isinstance(x, np.ndarray) else x.numpy(force=True)
 
 

@@ -59,7 +59,7 @@ def enhance(
         axis: where the samples lie in a 2-dimensional array. It can be left out where the shape leaves no doubt, one
             axis being 1024 or longer and the other 32 or shorter; else it must be given.
     """
-    x = np.array(checked(samples), order="C")  # memory of our own: the result takes the place of the input
+    x = np.array(checked(samples), order="C")  # a copy: the result is written over the input
     axis = _samples_axis(x.shape, axis)
     x = np.moveaxis(x, axis, -1) if x.ndim == 2 else x[None]
     C, N = x.shape
@@ -69,7 +69,7 @@ def enhance(
     size, done = _block_size(C, streamer.sample_rate), 0
     for block in chain((x[:, i : i + size] for i in range(0, N, size)), [None]):
         kept, removed = streamer.advance(block)
-        x[:, done : done + kept.shape[1]] = kept - removed  # in place: the streamer needs these samples no more
+        x[:, done : done + kept.shape[1]] = kept - removed  # in place: the streamer is done with these samples
         done += kept.shape[1]
     return audio.like(samples, np.ascontiguousarray(np.moveaxis(x, -1, axis)) if samples.ndim == 2 else x[0])
 
@@ -109,13 +109,13 @@ def enhance_file(
 
     Args:
         source: any file soundfile reads, or "-" for WAV from stdin.
-        target: the file to write, its format told by its suffix, or "-" for WAV to stdout.
+        target: the file to write, in the format of its suffix, or "-" for WAV to stdout.
         model: a model, its folder, or the name of one that comes with the package.
         strength: how much of the noise to remove, from 0 (nothing) to 1 (all that the mask says).
         removed: the file to write the removed part to.
         overwrite: replace files that exist.
-        raw: rate and channels of 16-bit PCM without header, which "-" then means instead of WAV.
-        progress: told how many seconds are done.
+        raw: rate and channels, if "-" is 16-bit PCM without a header instead of WAV.
+        progress: called with the seconds that are done.
     """
     targets = [target] if removed is None else [target, removed]
     _check_targets(source, targets, overwrite)
@@ -160,7 +160,7 @@ def _open(source: Path | str, raw: tuple[int, int] | None) -> _Sound:
 
 @contextmanager
 def _about(source: Path | str) -> Iterator[None]:
-    """Name the source in what is wrong with its sound."""
+    """Name the source in errors about its sound."""
     try:
         yield
     except InputError as error:
@@ -178,7 +178,7 @@ def _check_targets(source: Path | str, targets: Sequence[Path | str], overwrite:
         elif target.exists() and Path(source).exists() and target.samefile(source):
             raise InputError(f"{target}: is the input itself; choose another output")
         elif target.exists() and not overwrite:
-            raise InputError(f"{target}: exists already; choose another name, or say --overwrite (overwrite=True)")
+            raise InputError(f"{target}: exists already; choose another name, or use --overwrite (overwrite=True)")
     if len(targets) == 2 and Path(targets[0]) == Path(targets[1]):
         raise InputError(f"{targets[0]}: cannot hold both what is kept and what is removed; choose two names")
 

@@ -29,15 +29,15 @@ _WIDTH = 40
 
 
 class Meter:
-    """What the loop tells about itself: levels, the share of real time it needs, and gaps; drawn as two bars."""
+    """What the loop reports: levels, the share of real time that it needs, and gaps; drawn as two bars."""
 
     def __init__(self) -> None:
         self.heard_db = self.given_db = -math.inf
         self.load = 0.0
         self.gaps = 0
 
-    def tell(self, heard: Block, given: Block, load: float) -> None:
-        """Take the block that was heard, the one that was given out, and what it cost."""
+    def report(self, heard: Block, given: Block, load: float) -> None:
+        """Take the block that came in, the one that goes out, and the share of real time that it took."""
         self.heard_db = max(self.heard_db, peak_db(heard))
         self.given_db = max(self.given_db, peak_db(given))
         self.load += 0.05 * (load - self.load)
@@ -58,7 +58,7 @@ def pump(
         start = perf_counter()
         done = streamer.feed(block)
         seconds = block.shape[1] / streamer.sample_rate
-        meter.tell(block, done, (perf_counter() - start) / seconds)
+        meter.report(block, done, (perf_counter() - start) / seconds)
         if done.shape[1]:
             sink(done)
     sink(streamer.flush())
@@ -79,9 +79,9 @@ def run(
 
     Args:
         model: a model, its folder, or the name of one that comes with the package.
-        input_device: number or part of the name of a device in `devices`; the system's own if None.
+        input_device: number or part of the name of a device in `devices`; the system's default if None.
         output_device: the same for the output.
-        sample_rate: in Hz; the input device's own if None. 16000, where a device takes it, has the shortest delay.
+        sample_rate: in Hz; the input device's default if None. 16000, if the device takes it, has the shortest delay.
         channels: 1, or 2 for stereo.
         block_ms: milliseconds of sound taken at a time.
         strength: how much of the noise to remove, from 0 to 1.
@@ -98,8 +98,8 @@ def run(
     with _as_input_error(sounddevice, f"{source['name']} and {target['name']} cannot be opened at {rate} Hz"):
         stream = sounddevice.Stream(rate, block, pair, channels, dtype="float32", latency="low")
     delay = streamer.latency / rate + sum(stream.latency) + 2 * block / rate
-    told = f"{source['name']} -> {target['name']}, {rate} Hz, delay about {1000 * delay:.0f} ms"
-    console.print(told, highlight=False, markup=False)
+    summary = f"{source['name']} -> {target['name']}, {rate} Hz, delay about {1000 * delay:.0f} ms"
+    console.print(summary, highlight=False, markup=False)
     ends = _Ends(stream, block, meter)
     drawing = Live(meter, console=console, refresh_per_second=10, transient=True)
     with _as_input_error(sounddevice, "the sound device stopped"), stream, drawing, suppress(KeyboardInterrupt):
@@ -108,7 +108,7 @@ def run(
 
 
 def devices() -> str:
-    """The sound devices of this machine, a line each with its number; * marks the system's own (> input, < output)."""
+    """The sound devices of this machine, a line each with its number; * marks the default (> input, < output)."""
     found = str(_sounddevice().query_devices())
     if not found.strip():
         raise InputError("this machine has no sound device")
@@ -142,7 +142,7 @@ def _choose(sounddevice: Any, device: str | None, kind: str) -> dict[str, Any]:
         found: dict[str, Any] = sounddevice.query_devices(number, kind)
     except (sounddevice.PortAudioError, ValueError) as error:
         if device is None:
-            raise InputError(f"this machine has no sound {kind} device, or none chosen as its own") from None
+            raise InputError(f"this machine has no sound {kind} device, or no default one") from None
         raise InputError(f"no sound {kind} device {device!r} ({_line(error)}); see drnmf live --devices") from None
     return found
 

@@ -36,7 +36,7 @@ _SILENCE = 1e-5  # sum of magnitudes near the top below which there is nothing t
 
 
 class Streamer:
-    """Enhances one stream of sound: `feed` blocks of any size, then `flush`; out come as many samples as went in.
+    """Enhances one stream of sound: `feed` blocks of any size, then `flush`; as many samples come out as went in.
 
     Args:
         model: a model, its folder, or the name of one that comes with the package. The stream keeps a copy.
@@ -226,7 +226,7 @@ class _Queue:
 
 @functools.cache
 def _delay(source: int, target: int) -> float:
-    """Most seconds by which a resampler's output lies behind its input, found by trying."""
+    """The most seconds by which a resampler's output lies behind its input, measured."""
     resampler, step = Resampler(source, target, 1), max(1, source // 1000)
     fed = given = worst = 0.0
     silence = np.zeros((1, step), np.float32)

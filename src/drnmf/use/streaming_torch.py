@@ -1,4 +1,4 @@
-"""The same as `engines.streams.Stream` by PyTorch, for models that are not compiled: sound through their masks.
+"""Sound through the mask of a model that has no compiled form, by PyTorch: the same as `engines.streams.Stream`.
 
 A long block can be cut into pieces, which overlap and run as one batch. Where two meet they must agree to -60 dB; if
 they do not, the later one runs again.
@@ -24,7 +24,7 @@ class ModelStream:
         model: what makes the mask.
         channels: that share one mask.
         strength: how much of what the mask removes is removed.
-        top: bins; if given, a further row of the output tells the share that is removed there.
+        top: bins; if given, a further row of the output is the share that is removed there.
         silence: sum of magnitudes there below which there is nothing to weigh the mask by.
         pieces: the most that a block is cut into.
     """
@@ -95,7 +95,7 @@ class ModelStream:
         return out
 
     def _warm_up(self, pieces: Tensor) -> State:
-        """States (P, ...) to start pieces (C, P, L, 512) from: the first goes on, the others hear what came before."""
+        """States (P, ...) to start pieces (C, P, L, 512) from: the first continues, the others hear the past."""
         _, P, L, _ = pieces.shape
         state = None
         for first in range(L - OVERLAP, L, _ROWS // P):
