@@ -64,6 +64,22 @@ def test_real_speech(B, T, dtype, tolerance):
     assert_same({name: value.double() for name, value in results.items()}, expected, tolerance)
 
 
+@pytest.mark.parametrize("B", [1, 3, 7])
+@pytest.mark.parametrize("rows", [1, 20, 1024])
+def test_without_gradients_blocks_of_rows_carry_the_state(rows, B, monkeypatch):
+    """The state before the first frame is one, so that a block which started from it again would show."""
+    monkeypatch.setattr(steps, "_BLOCK", rows)
+    W = dictionary()
+    arguments = {
+        "x_BTF": noisy().repeat(3, 1)[: 420 // B].expand(B, -1, -1) * torch.linspace(0.5, 1, B).double()[:, None, None],
+        "W_KFN": torch.stack([W, W.flip(1)]),
+        "alpha_KN": torch.full((2, 1), lipschitz(W), dtype=W.dtype),
+        "sparsity_KN": torch.full((2, 1), 0.05, dtype=W.dtype),
+        "h0_BN": torch.ones(B, W.shape[1], dtype=W.dtype),
+    }
+    torch.testing.assert_close(scan(**arguments, form="compiled"), unfolded_ista(**arguments), rtol=0, atol=1e-10)
+
+
 def test_many_atoms_lie_in_several_panels():
     arguments = problem(5, 9, 2, 431, 230)
     expected = values_and_gradients(unfolded_ista, arguments, needed=PARAMETERS)
@@ -164,8 +180,11 @@ def test_a_frozen_network_is_the_network(N, B, options):
             torch.testing.assert_close(torch.cat([first, second], 1), expected, rtol=0, atol=1e-9)
 
 
+LEVELS = [{"level": 1.5}, {"level": 0.4, "power": 0.5}, {"level": 1.5, "power": 0.7}]
+
+
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-11), (torch.float32, 1e-5)])
-@pytest.mark.parametrize("options", CHOICES, ids=str)
+@pytest.mark.parametrize("options", [*CHOICES, *LEVELS], ids=str)
 @pytest.mark.parametrize(
     ("N", "rate", "channels", "strength"), [(24, 16000, 1, 1.0), (300, 16000, 2, 0.7), (24, 44100, 3, 1.0)]
 )
@@ -185,6 +204,24 @@ def test_sound_to_sound_as_by_pytorch(N, rate, channels, strength, options, dtyp
     assert (x - expected).norm() > 0.1 * x.norm()  # else there is nothing to compare
     for result in compiled:
         torch.testing.assert_close(result, expected, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("options", LEVELS, ids=str)
+@pytest.mark.parametrize("faint", [0.0, 1e-6, 1e-5])
+def test_digital_silence_and_what_is_softer_than_silence(faint, options, monkeypatch):
+    """Both are brought to the level of silence, not to their own: sound after nothing at all, in parts of its size."""
+    model, n = network(24, torch.float64, **options), 8000
+    speech = recording("speech/austen_0880", 2 * n)
+    x = torch.cat([torch.zeros(n), faint * speech[:n], speech[n:], torch.zeros(n)]).double()
+    compiled = Streamer(model).feed(x)
+    monkeypatch.setattr(steps, "library", lambda: None)
+    expected = Streamer(model).feed(x)
+    assert not compiled[: n - 512].any()
+    torch.testing.assert_close(compiled, expected, rtol=0, atol=1e-11)
+    part = slice(n + 1000, 2 * n - 1000)
+    torch.testing.assert_close(compiled[part], expected[part], rtol=0, atol=1e-9 * faint)
+    if faint:
+        assert (x[part] - expected[part]).norm() > 0.1 * x[part].norm()  # else there is nothing to compare
 
 
 def test_a_stream_survives_the_model_it_came_from():
