@@ -6,7 +6,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from drnmf.models.base import Separator, State
+from drnmf.models.base import Separator, State, given
 from drnmf.models.graph import Frame, Graph
 from drnmf.models.masks import dictionary_mask, split_sources
 
@@ -18,7 +18,7 @@ class ToyMask(Separator):
 
     def __init__(self, *, n_atoms: int, n_speech: int | None = None, n_features: int = 257, decay: float = 0.5) -> None:
         n_speech = split_sources(n_atoms, n_speech)
-        super().__init__(n_features, n_atoms=n_atoms, n_speech=n_speech, decay=decay)
+        super().__init__(**given(locals()))
         self.n_speech = n_speech
         self.decay = decay
         self.state_shapes = ((n_atoms,),)

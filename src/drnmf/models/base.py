@@ -31,8 +31,8 @@ class Separator(nn.Module):
     `mask, state = model(magnitude, state)` takes (batch, frames, F) and returns a mask of that shape with values in
     [0, 1]; passing the state on continues the sequence, `None` starts one.
 
-    A new model is one file with a subclass, and one entry in `drnmf.models.MODELS`. It gives its keyword arguments to
-    this constructor, so that `config` makes it anew; keeps in `state_shapes` the shape of each tensor of its state
+    A new model is one file with a subclass, and one entry in `drnmf.models.kinds.MODELS`. It gives its arguments to
+    this constructor, so that `config` makes it again; keeps in `state_shapes` the shape of each tensor of its state
     after the batch dimension; and implements `separate`. All else has a default to override:
 
         training    from_dictionary, features, trainable, learning_rate, gradient_clip
@@ -140,6 +140,11 @@ class Separator(nn.Module):
                 raise InputError(f"the state has shapes {given}, this model and these magnitudes need {expected}")
             if any(s.is_floating_point() and (s.dtype, s.device) != (weight.dtype, weight.device) for s in state):
                 raise InputError(f"the state is not {weight.dtype} on {weight.device} as the model is")
+
+
+def given(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The `locals()` of a constructor that make the model again: all but the generator."""
+    return {name: value for name, value in arguments.items() if name not in ("self", "generator", "__class__")}
 
 
 def numbered(W_KFN: Tensor, first: int = 1) -> dict[str, Tensor]:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from drnmf.errors import InputError
 from drnmf.maths.nmf import check_dictionary, multiplicative_updates, unit_norm
-from drnmf.models.base import Separator, State, numbered
+from drnmf.models.base import Separator, State, given, numbered
 from drnmf.models.graph import Frame, Graph
 from drnmf.models.masks import dictionary_mask, split_sources
 
@@ -39,17 +39,7 @@ class DeepNMF(Separator):
         generator: torch.Generator | None = None,
     ) -> None:
         n_speech = split_sources(n_atoms, n_speech)
-        super().__init__(
-            n_features,
-            n_layers=n_layers,
-            n_untied=n_untied,
-            n_atoms=n_atoms,
-            n_speech=n_speech,
-            context=context,
-            beta=beta,
-            sparsity=sparsity,
-            epsilon=epsilon,
-        )
+        super().__init__(**given(locals()))
         if not 1 <= n_untied <= n_layers or context < 1:
             raise InputError(
                 f"deep NMF needs 1 <= n_untied <= n_layers and context >= 1, got {n_untied}, {n_layers}, {context}"

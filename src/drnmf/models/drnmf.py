@@ -11,7 +11,7 @@ from drnmf.engines.scan import scan
 from drnmf.errors import InputError
 from drnmf.maths.nmf import check_dictionary, unit_norm
 from drnmf.maths.thresholding import check_alpha, lipschitz
-from drnmf.models.base import Separator, State, numbered
+from drnmf.models.base import Separator, State, given, numbered
 from drnmf.models.graph import Frame, Graph
 from drnmf.models.masks import MASK_FLOOR, dictionary_mask, split_sources
 from drnmf.signal.level import running_level
@@ -89,9 +89,7 @@ class DRNMF(Separator):
         generator: torch.Generator | None = None,
     ) -> None:
         n_speech = split_sources(n_atoms, n_speech)
-        # all arguments except the generator rebuild the network
-        config = {name: value for name, value in locals().items() if name not in ("self", "generator", "__class__")}
-        super().__init__(**config)
+        super().__init__(**given(locals()))
         _check_options(self.config)
         self.n_speech = n_speech
         self.level = level
@@ -252,7 +250,7 @@ class DRNMF(Separator):
             h = graph.ista_step(h, x, W, alpha=alpha, sparsity=sparsity, with_residual=with_residual)
         if self.warm_start:
             states.insert(0, graph.node("Sub", h, h0))
-        return graph.dictionary_mask(h, self._reconstruction(W_KFN), self.n_speech), states
+        return graph.dictionary_mask(h, self.reconstruction(W_KFN), self.n_speech), states
 
     def spectra(self) -> dict[str, Tensor]:
         """The dictionary of each layer and, where it is another one, of the mask."""
@@ -274,7 +272,7 @@ class DRNMF(Separator):
         if self._frozen is not None:
             return self._frozen
         W_KFN = self.dictionaries()
-        return Weights(W_KFN, self.alpha(W_KFN), self.sparsity(), self.h0(), self._reconstruction(W_KFN))
+        return Weights(W_KFN, self.alpha(W_KFN), self.sparsity(), self.h0(), self.reconstruction(W_KFN))
 
     def dictionaries(self) -> Tensor:
         """W_1 ... W_K (K, F, N): exp(log W) with unit-norm columns."""
@@ -297,12 +295,11 @@ class DRNMF(Separator):
         """Activations (N,) before the first frame."""
         return torch.exp(self.log_h0)
 
-    def reconstruction(self) -> Tensor:
+    def reconstruction(self, W_KFN: Tensor | None = None) -> Tensor:
         """The dictionary (F, N) that the mask is made with."""
-        return self._reconstruction(self.dictionaries())
-
-    def _reconstruction(self, W_KFN: Tensor) -> Tensor:
-        return W_KFN[-1] if self.config["reconstruction"] == "shared" else torch.exp(self.log_reconstruction)
+        if self.config["reconstruction"] == "separate":
+            return torch.exp(self.log_reconstruction)
+        return (self.dictionaries() if W_KFN is None else W_KFN)[-1]
 
 
 def weighted_alpha(W_KFN: Tensor, log_alpha_KN: Tensor, log_weight_KN: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from torch import Tensor
 from drnmf.errors import InputError
 from drnmf.maths.nmf import check_dictionary, unit_norm
 from drnmf.maths.thresholding import check_alpha, ista_step, lipschitz, unfolded_ista
-from drnmf.models.base import Separator, State
+from drnmf.models.base import Separator, State, given
 from drnmf.models.graph import Frame, Graph
 from drnmf.models.masks import dictionary_mask, split_sources
 
@@ -35,9 +35,7 @@ class ISTAMask(Separator):
         generator: torch.Generator | None = None,
     ) -> None:
         n_speech = split_sources(n_atoms, n_speech)
-        super().__init__(
-            n_features, n_atoms=n_atoms, n_speech=n_speech, n_iter=n_iter, sparsity=sparsity, warm_start=warm_start
-        )
+        super().__init__(**given(locals()))
         if n_iter < 1:
             raise InputError(f"n_iter must be at least 1, got {n_iter}")
         if sparsity < 0:

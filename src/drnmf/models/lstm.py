@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from drnmf.errors import InputError
-from drnmf.models.base import Separator, State
+from drnmf.models.base import Separator, State, given
 from drnmf.models.graph import Frame, Graph
 
 
@@ -21,7 +21,7 @@ class LSTMMask(Separator):
     def __init__(
         self, n_layers: int, n_units: int, *, n_features: int = 257, generator: torch.Generator | None = None
     ) -> None:
-        super().__init__(n_features, n_layers=n_layers, n_units=n_units)
+        super().__init__(**given(locals()))
         if n_layers < 1 or n_units < 1:
             raise InputError(f"n_layers and n_units must be at least 1, got {n_layers} and {n_units}")
         self.state_shapes = ((n_layers, n_units), (n_layers, n_units))

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from drnmf.errors import InputError
 from drnmf.maths.nmf import check_dictionary, unit_norm
 from drnmf.maths.thresholding import check_alpha, lipschitz
-from drnmf.models.base import Separator, State, numbered
+from drnmf.models.base import Separator, State, given, numbered
 from drnmf.models.graph import Frame, Graph
 from drnmf.models.masks import ratio_mask, split_sources
 
@@ -44,14 +44,7 @@ class SistaRNN(Separator):
         generator: torch.Generator | None = None,
     ) -> None:
         n_speech = split_sources(n_atoms, n_speech)
-        super().__init__(
-            n_features,
-            n_layers=n_layers,
-            n_atoms=n_atoms,
-            n_speech=n_speech,
-            sparsity=sparsity,
-            coupling=coupling,
-        )
+        super().__init__(**given(locals()))
         if n_layers < 1 or not sparsity > 0 or not coupling > 0:
             raise InputError(
                 f"SISTA-RNN needs n_layers >= 1, sparsity > 0, coupling > 0; got {n_layers}, {sparsity}, {coupling}"

@@ -1,13 +1,13 @@
 """Sparse NMF as a separator: multiplicative updates on every frame, the baseline of the paper's table 1."""
 
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from drnmf.errors import InputError
 from drnmf.maths.nmf import check_dictionary, infer_activations, unit_norm
-from drnmf.models.base import Separator, State
+from drnmf.models.base import Separator, State, given
 from drnmf.models.graph import Frame, Graph
 from drnmf.models.masks import dictionary_mask, split_sources
 
@@ -30,7 +30,7 @@ class SparseNMFMask(Separator):
         generator: torch.Generator | None = None,
     ) -> None:
         n_speech = split_sources(n_atoms, n_speech)
-        super().__init__(n_features, n_atoms=n_atoms, n_speech=n_speech, n_iter=n_iter, beta=beta, sparsity=sparsity)
+        super().__init__(**given(locals()))
         if n_iter < 1:
             raise InputError(f"n_iter must be at least 1, got {n_iter}")
         if sparsity < 0:
@@ -40,19 +40,10 @@ class SparseNMFMask(Separator):
         self.register_buffer("W", unit_norm(W))
 
     @classmethod
-    def from_dictionary(
-        cls,
-        W: Tensor,
-        *,
-        n_speech: int | None = None,
-        n_iter: int = 200,
-        beta: float = 2.0,
-        sparsity: float = 1.0,
-    ) -> Self:
-        """A separator with the trained dictionary W = [W_speech, W_noise] (F, N)."""
+    def from_dictionary(cls, W: Tensor, **options: Any) -> Self:
+        """A separator with the trained dictionary W = [W_speech, W_noise] (F, N); the options are the constructor's."""
         check_dictionary(W)
-        F, N = W.shape
-        model = cls.empty(n_features=F, n_atoms=N, n_speech=n_speech, n_iter=n_iter, beta=beta, sparsity=sparsity)
+        model = cls.empty(n_features=W.shape[0], n_atoms=W.shape[1], **options)
         model.W = W.detach().clone()
         return model
 
