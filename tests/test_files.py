@@ -3,8 +3,15 @@ from pathlib import Path
 
 import pytest
 
+from drnmf import save_model
+from drnmf.data.folders import Pool
+from drnmf.data.manifests import write_manifest
+from drnmf.data.recordings import scan
 from drnmf.errors import InputError
 from drnmf.files import find_audio, staged, write_atomically, write_together
+from drnmf.signal import audio
+from drnmf.use.files import enhance_file
+from examples import AUDIO, build
 
 
 def test_audio_is_found_in_subfolders_in_order_of_name(tmp_path, speech_dir):
@@ -52,3 +59,46 @@ def test_no_file_is_named_before_all_are_complete(tmp_path):
         assert (tmp_path / "a.wav").read_text() == "old"
         assert find_audio(tmp_path) == [tmp_path / "a.wav"]  # what is being written is hidden
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a.wav": "new", "b.wav": "new"}
+
+
+SPEECH = AUDIO / "speech/austen_0880.flac"
+
+
+def manifest(path: Path) -> None:
+    pool = Pool(speech=(SPEECH,), background=(AUDIO / "noise/hum.flac",))
+    write_manifest(path, pool.draw(scan(pool.files), seed=0))
+
+
+def picture(path: Path) -> None:
+    figure = pytest.importorskip("matplotlib.figure").Figure()
+    pytest.importorskip("drnmf.pictures.show").save(figure, path)
+
+
+def network(path: Path) -> None:
+    pytest.importorskip("drnmf.use.export").export(build("lstm").float(), path)
+
+
+WRITERS = {
+    "a.csv": manifest,
+    "a.wav": lambda path: audio.write(path, audio.read(SPEECH)[0], 16000),
+    "b.wav": lambda path: enhance_file(SPEECH, path, build("lstm").float(), overwrite=True),
+    "config.json": lambda path: save_model(build("lstm"), path.parent),
+    "a.png": picture,
+    "a.onnx": network,
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_every_writer_leaves_the_old_file_when_it_fails_at_the_end(tmp_path, monkeypatch, name):
+    WRITERS[name](tmp_path / name)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert name in before
+    (tmp_path / name).write_text("old")
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises((InputError, OSError), match=r"No space left|cannot be written"):
+        WRITERS[name](tmp_path / name)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before | {name: b"old"}

@@ -1,6 +1,7 @@
 """The package as a house: which room may use which, and that the tree shows them."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,15 @@ def test_a_room_uses_only_those_before_it(module):
     room = Path(module.parts[0]).stem
     allowed = ROOMS[:-1] if room in ("__init__", "metrics") else ROOMS[: ROOMS.index(room) + 1]
     assert used(PACKAGE / module) <= set(allowed)
+
+
+@pytest.mark.parametrize("module", [module for module in MODULES if module.name != "files.py"], ids=str)
+def test_files_are_written_by_files_alone(module):
+    """Whoever writes in another way leaves half a file when interrupted; only a log, opened with "a", may grow."""
+    found = re.findall(
+        r"write_text|write_bytes|os\.replace|tempfile|\bopen\([^)]*[\"'][wx]", (PACKAGE / module).read_text()
+    )
+    assert found == []
 
 
 def test_no_module_has_the_name_of_a_public_function():

@@ -2,6 +2,7 @@ from collections import Counter
 
 import pytest
 
+from drnmf.data.batches import Dataset
 from drnmf.data.folders import Pool, hold_out, read_pairs
 from drnmf.data.recordings import scan
 from drnmf.errors import InputError
@@ -43,6 +44,19 @@ def test_an_epoch_uses_every_utterance_once_and_draws_the_rest(pool):
     places = [m.offset / (sizes[m.background] - sizes[m.speech]) for m in drawn]
     assert 0 <= min(places) < 0.1
     assert 0.9 < max(places) <= 1
+
+
+@pytest.mark.parametrize("levels", [(-46.0, -40.0), (-50.0, -50.0)])
+def test_levels_are_drawn_from_the_range_that_is_given(speech_dir, noise_dir, levels):
+    pool = Pool.from_folders(speech_dir, noise_dir, levels_dbfs=levels)
+    mixtures = pool.draw(scan(pool.files), seed=5, count=200)
+    low, high = levels
+    found = [m.level_dbfs for m in mixtures]
+    assert low <= min(found) <= low + 0.1 * (high - low)
+    assert high - 0.1 * (high - low) <= max(found) <= high
+    assert Pool.from_items(mixtures).levels_dbfs == (min(found), max(found))
+    _, clean = Dataset(mixtures[:1]).waveforms(mixtures[0])
+    assert 20 * clean.square().mean().sqrt().log10().item() == pytest.approx(found[0], abs=0.01)
 
 
 def test_the_same_seed_draws_the_same_and_another_does_not(pool):
