@@ -12,6 +12,8 @@ import typer
 
 from command import drnmf
 from drnmf import cli
+from drnmf.data.manifests import read_manifest
+from drnmf.errors import DivergedError
 from drnmf.signal import audio
 
 
@@ -84,6 +86,28 @@ def test_a_mistake_at_the_shell_ends_with_status_2(tmp_path):
     command = [sys.executable, "-m", "drnmf.cli", "mix", "nowhere", "nothing", "-o", str(tmp_path / "x.csv")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, done.stderr) == (2, "drnmf: nowhere: no such folder\n")
+
+
+def test_a_run_that_diverges_ends_with_status_3(workshop, tmp_path, monkeypatch):
+    def diverge(*_, **__):
+        raise DivergedError("the loss left all bounds")
+
+    monkeypatch.setattr("drnmf.training.run.train", diverge)
+    done = drnmf("train", workshop / "recipe.toml", "-o", tmp_path, status=3)
+    assert done.stderr == "drnmf: the loss left all bounds\n"
+
+
+def test_the_seed_decides_what_is_drawn(workshop, noise_dir, tmp_path):
+    for name, seed in [("a", 7), ("b", 7), ("c", 8)]:
+        drnmf("mix", workshop / "voices", noise_dir, "-o", tmp_path / f"{name}.csv", "--seed", seed)
+    a, b, c = ((tmp_path / f"{name}.csv").read_text() for name in "abc")
+    assert a == b != c
+
+
+def test_the_level_and_the_snr_of_mixtures(workshop, noise_dir, tmp_path):
+    drnmf("mix", workshop / "voices", noise_dir, "-o", tmp_path / "a.csv", "--level", -40, -38, "--snr", 12)
+    mixtures = read_manifest(tmp_path / "a.csv")
+    assert all(-40 <= m.level_dbfs <= -38 and m.snr_db == 12 for m in mixtures)
 
 
 COMMANDS = typer.main.get_command(cli.app)
