@@ -37,12 +37,7 @@ ModelName = Annotated[str, typer.Argument(help=_MODEL)]
 Jobs = Annotated[int, typer.Option(help="Number of processes.", min=1)]
 Seed = Annotated[int, typer.Option(help="Seed of the random choices.")]
 Epochs = Annotated[int | None, typer.Option(help="Train for at most this many epochs, instead of the recipe's number.")]
-Metric = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="Score to compute: sdr, si_sdr, pesq or stoi. Repeat for several. [default: all that are installed]"
-    ),
-]
+Metric = Annotated[list[str] | None, typer.Option(help="sdr, si_sdr, pesq or stoi. Repeat for several. [default: all]")]
 Save = Annotated[Path | None, typer.Option(help="Also write the table to SAVE.csv, SAVE.json and SAVE.md.")]
 Strength = Annotated[float, typer.Option(help="How much of the noise to remove, from 0 to 1.", min=0, max=1)]
 
@@ -64,21 +59,15 @@ def main() -> None:
 )
 def enhance(
     inputs: Annotated[list[Path], typer.Argument(metavar="IN", help="Sound files, folders, or - for stdin.")],
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="File to write; a folder for several files; - for stdout.")
-    ] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="File, or folder, or - for stdout.")] = None,
     model: Annotated[str, typer.Option("-m", "--model", help=_MODEL)] = "default",
     strength: Strength = 1.0,
     removed: Annotated[Path | None, typer.Option(help="Also write what is removed, to this file or folder.")] = None,
     noise: Annotated[Path | None, typer.Option(hidden=True)] = None,
-    format: Annotated[
-        str | None, typer.Option(help="Format to write: wav, flac, ogg, mp3, ... [default: that of the input]")
-    ] = None,
+    format: Annotated[str | None, typer.Option(help="wav, flac, ogg, mp3, ... [default: the input's format]")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that exist.")] = False,
     jobs: Jobs = 1,
-    shard: Annotated[
-        str | None, typer.Option(metavar="I/N", help="Do only part I of N, to share the files among N machines.")
-    ] = None,
+    shard: Annotated[str | None, typer.Option(metavar="I/N", help="Do only part I of N of the files.")] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Sound on - is 16-bit PCM without a header, not WAV.")] = False,
     rate: Annotated[int | None, typer.Option(help="Sample rate of --raw input in Hz.")] = None,
     channels: Annotated[int, typer.Option(help="Number of channels of --raw input.", min=1)] = 1,
@@ -145,8 +134,7 @@ def train(
     else:
         raise InputError("give a recipe, or --speech and --noise; see drnmf train --help")
     changes = {"devices": devices, "max_epochs": epochs}
-    given: dict[str, Any] = {key: value for key, value in changes.items() if value is not None}
-    settings = settings.replace(training=given)
+    settings = settings.replace(training={key: value for key, value in changes.items() if value is not None})
     with _progress() as progress:
         run(settings, output, progress=progress)
     _say(f"the model is in {output}")
@@ -199,19 +187,11 @@ def score(
 def mix(
     speech: Annotated[Path, typer.Argument(help="Folder of clean speech.")],
     noise: Annotated[Path, typer.Argument(help="Folder of noise recordings.")],
-    output: Annotated[
-        Path, typer.Option("-o", "--output", help="Manifest to write (.csv), or folder for noisy/ and clean/.")
-    ],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Manifest (.csv), or folder for noisy/ and clean/.")],
     rooms: Annotated[Path | None, typer.Option(help="Folder of room impulse responses.")] = None,
-    count: Annotated[
-        int | None, typer.Option(help="Number of mixtures. [default: one for each utterance]", min=1)
-    ] = None,
-    snr: Annotated[
-        list[float] | None, typer.Option(help="SNR in dB. Repeat for several. [default: -6, -3, 0, 3, 6, 9]")
-    ] = None,
-    level: Annotated[
-        tuple[float, float], typer.Option(help="Lowest and highest level of the speech in dBFS.", metavar="LOW HIGH")
-    ] = (-33.0, -25.0),
+    count: Annotated[int | None, typer.Option(help="Mixtures to draw. [default: one an utterance]", min=1)] = None,
+    snr: Annotated[list[float] | None, typer.Option(help="SNR in dB. Repeat for several. [default: -6 to 9]")] = None,
+    level: Annotated[tuple[float, float], typer.Option(help="Range of speech levels in dBFS.")] = (-33.0, -25.0),
     seed: Seed = 2016,
 ) -> None:
     """Draw random mixtures of speech and noise: a manifest of them, or the sound files themselves."""
@@ -240,12 +220,8 @@ def reproduce(
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for all runs and the tables.")],
     data: Annotated[Path | None, typer.Option(help="Folder with the manifests train.csv, ..., or CHiME2.")] = None,
     recipe: Annotated[str, typer.Option(help="paper: the paper's settings; tuned: those best on dev.")] = "paper",
-    size: Annotated[
-        list[int] | None, typer.Option(help="Percent of the training set, 10 or 100. [default: both]")
-    ] = None,
-    only: Annotated[
-        list[str] | None, typer.Option(help="Only cells with this in their name, such as 10/drnmf; may contain *.")
-    ] = None,
+    size: Annotated[list[int] | None, typer.Option(help="Percent of the training set. [default: 10 and 100]")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Only cells with this in their name; * is allowed.")] = None,
     ablations: Annotated[bool, typer.Option("--ablations", help="Also train the ablations, on 10 %.")] = False,
     seed: Seed = 2016,
     epochs: Epochs = None,
@@ -283,9 +259,7 @@ def reproduce(
 def show(
     model: ModelName,
     file: Annotated[Path | None, typer.Argument(help="Sound file, to draw what the model hears in it.")] = None,
-    output: Annotated[Path, typer.Option("-o", "--output", help="Picture to write: .png, .pdf or .svg.")] = Path(
-        "show.png"
-    ),
+    output: Annotated[Path, typer.Option("-o", "--output", help="Picture: .png, .pdf or .svg.")] = Path("show.png"),
     start: Annotated[float, typer.Option(help="Second of the file at which to begin.")] = 0.0,
     seconds: Annotated[float, typer.Option(help="Draw at most this many seconds.")] = 60.0,
 ) -> None:
@@ -318,15 +292,9 @@ def export(
 @app.command(epilog="Examples: `drnmf live`  ·  `drnmf live --devices`  ·  `drnmf live --input 2 --output 'USB'`")
 def live(
     model: ModelName = "default",
-    input_device: Annotated[
-        str | None, typer.Option("--input", help="Microphone: its number, or part of its name.")
-    ] = None,
-    output_device: Annotated[
-        str | None, typer.Option("--output", help="Speakers: their number, or part of their name.")
-    ] = None,
-    rate: Annotated[
-        int | None, typer.Option(help="Sample rate in Hz; 16000 is fastest. [default: the device's]")
-    ] = None,
+    input_device: Annotated[str | None, typer.Option("--input", help="Microphone: number or part of name.")] = None,
+    output_device: Annotated[str | None, typer.Option("--output", help="Speakers: number or part of name.")] = None,
+    rate: Annotated[int | None, typer.Option(help="Sample rate; 16000 is fastest. [default: the device's]")] = None,
     channels: Annotated[int, typer.Option(help="Number of channels: 1, or 2 for stereo.", min=1)] = 1,
     block: Annotated[float, typer.Option(help="Milliseconds of sound processed at a time.")] = 8.0,
     strength: Strength = 1.0,

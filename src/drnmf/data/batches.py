@@ -5,9 +5,9 @@ batch holds waveforms, cut such that their spectra are those frames exactly. Fra
 [128 t - 512, 128 t), zeros outside the signal (see `signal.spectra`): frames a to b - 1 are the full windows inside
 x[128 a - 512 : 128 (b - 1)]. Zeros behind a shorter sequence change none of its frames.
 
-A mixture is made once an epoch and then cut; the sequences wait in a window from which batches are drawn by chance, so
-that those of one utterance part. Everything random is drawn in the main process from (seed, epoch): the number of
-workers changes nothing.
+A mixture is made once an epoch and then cut; the sequences wait in a window from which batches are drawn at random, so
+that those of one utterance are spread over many batches. Everything random is drawn in the main process from
+(seed, epoch): the number of workers changes nothing.
 """
 
 import functools
@@ -55,12 +55,12 @@ class Dataset:
     Args:
         source: a list of mixtures or pairs, or a pool to draw mixtures from.
         fresh: draw new mixtures from the source's recordings every epoch; False: the same ones every time.
-        varied: change the recordings of fresh mixtures by chance, see `drnmf.data.variation`.
-        seed: of what is drawn.
+        varied: change the recordings of fresh mixtures at random, see `drnmf.data.variation`.
+        seed: seed of the random choices.
         in_memory: decode all recordings now; None: if they fit.
         device: where batches are delivered and, if it has room for the recordings, mixed.
         check: decode recordings that stay on disk once, to find those that are broken or silent before training.
-        progress: told while recordings are looked at, decoded or checked.
+        progress: called while recordings are scanned, decoded and checked.
     """
 
     def __init__(

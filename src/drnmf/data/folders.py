@@ -30,7 +30,7 @@ def read_pairs(noisy: Path | str, clean: Path | str) -> list[Pair]:
 
 @dataclass(frozen=True, kw_only=True)
 class Pool:
-    """What mixtures are drawn from: every utterance once an epoch, with a room, background, SNR and level by chance."""
+    """What mixtures are drawn from: every utterance once an epoch, with a random room, background, SNR and level."""
 
     speech: tuple[Path, ...]
     background: tuple[Path, ...]
@@ -66,7 +66,7 @@ class Pool:
 
     @classmethod
     def from_items(cls, items: Iterable[Item]) -> "Pool":
-        """The recordings, SNRs and range of levels of a manifest, to be drawn anew."""
+        """The recordings, SNRs and range of levels of a manifest, to draw new mixtures from."""
         mixtures = [item for item in items if isinstance(item, Mixture)]
         if not mixtures:
             raise InputError("ready pairs of noisy and clean files cannot be mixed anew: use them as fixed mixtures")

@@ -4,7 +4,7 @@
 
 Paths are relative to the manifest's folder, `rir` may be empty (no room), `offset` counts samples of the background at
 16 kHz; further columns are ignored. `drnmf.data.mixing` has the formula that makes a mixture of a row, so a manifest
-and its recordings say every sample of a set, whichever program mixes it. Every tenth row, the paper's "10 %" set, is
+and its recordings define every sample of a set, whichever program mixes it. Every tenth row, the paper's "10 %" set, is
 `read_manifest(path)[::10]`.
 """
 
@@ -29,7 +29,7 @@ COLUMNS = ("id", "speech", "rir", "background", "offset", "snr_db", "level_dbfs"
 
 
 def read_manifest(path: Path | str) -> list[Mixture]:
-    """Read a manifest and see that every file it names exists."""
+    """Read a manifest, and check that every file it names exists."""
     path = Path(path)
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:

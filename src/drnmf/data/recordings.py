@@ -2,7 +2,7 @@
 
 A corpus that fits into memory is decoded once, by a pool of threads (libsndfile and soxr work outside Python's lock:
 threads decode as fast as processes and nothing needs copying), and may then live on a GPU. One that does not fit is
-read from disk as it is needed, each time only the part that is heard. Of several channels the first is used.
+read from disk when it is needed, each time only the part that is used. Of several channels the first is used.
 """
 
 import logging
@@ -52,7 +52,7 @@ def scan(paths: Sequence[Path], *, progress: Progress = silent) -> dict[Path, in
 
 
 def listen(paths: Sequence[Path], *, progress: Progress = silent) -> None:
-    """Decode every file once, in bounded memory, and name the first that is broken, silent or not a number."""
+    """Decode every file once, in bounded memory; raise if one is broken, silent or not finite."""
     in_threads(_check_sound, paths, "checking sound", progress)
 
 
@@ -75,7 +75,7 @@ def check_fit(items: Iterable[Item], sizes: Sizes) -> None:
 
 
 def shorter(background: Path, speech: Path, sizes: Sizes) -> str:
-    """Tell that a background cannot cover an utterance."""
+    """The message that a background is too short for an utterance."""
     seconds = [sizes[path] / SAMPLE_RATE for path in (background, speech)]
     return f"{background} ({seconds[0]:.1f} s) is shorter than the speech {speech} ({seconds[1]:.1f} s)"
 
@@ -87,7 +87,7 @@ class Recordings:
         sizes: the files and their lengths, from `scan`.
         in_memory: decode everything now; None: if it takes less than half of the memory that is free.
         device: where samples in memory are kept, if it has room for them; samples from disk come on the CPU.
-        progress: told while files are decoded.
+        progress: called while files are decoded.
     """
 
     def __init__(

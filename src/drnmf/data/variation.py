@@ -1,8 +1,8 @@
-"""Changes to recordings before they are mixed, so that a network cannot learn them by heart.
+"""Random changes to recordings before they are mixed, so that a network cannot memorise them.
 
-Two hours of noise are soon known by heart. Played slower or faster, backwards, through another microphone, over another
-sound, they are new. What is drawn for a mixture stands in its `Variation`; `vary_speech` and `vary_noise` carry it out
-for many at once, on any device. Names of tensors end in their shape: B mixtures, S samples.
+Recordings are played slower or faster, backwards, through another frequency response, over a second noise. A mixture's
+`Variation` holds what was drawn for it; `vary_speech` and `vary_noise` apply it to many at once, on any device.
+Names of tensors end in their shape: B mixtures, S samples.
 """
 
 from dataclasses import dataclass

@@ -2,7 +2,7 @@
 
 `score_files` scores sound files, `evaluate` a model, both at 16 kHz. With `jobs` above 1 pairs are scored in worker
 processes (the calling script then needs the usual `if __name__ == "__main__":`). A pair that cannot be scored
-becomes a Failure with its reason, and the others go on.
+becomes a Failure with its reason; the others are still scored.
 """
 
 import json
@@ -132,9 +132,9 @@ def score_files(
 ) -> Table:
     """Score a file against a file, or a folder against a folder, paired by path below the folder or else by name.
 
-    A reference without an estimate is a failure, or the mean would flatter. With the `noisy` inputs the table shows
-    the improvement, by SNR rounded to whole dB. `metrics` are some of METRICS, None for all that are installed;
-    `jobs` is the number of worker processes.
+    A reference without an estimate is a failure: without it the mean would be too good. With the `noisy` inputs the
+    table shows the improvement, by SNR rounded to whole dB. `metrics` are some of METRICS, None for all that are
+    installed; `jobs` is the number of worker processes.
     """
     metrics, notes = _choose(metrics)
     tasks = list(_file_tasks(Path(estimates), Path(references), None if noisy is None else Path(noisy), metrics))

@@ -1,7 +1,7 @@
 """Many files: folder trees mirrored, in one process or several, on one machine or as one of many.
 
 `plan` says which file becomes which, `shard` picks one machine's part, `enhance_tree` does them. Files appear only when
-they are complete, so whatever exists is done, and a second run goes on where the first one stopped.
+they are complete, so whatever exists is done, and a second run continues where the first one stopped.
 """
 
 from collections.abc import Iterator, Sequence
