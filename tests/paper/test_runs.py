@@ -29,6 +29,7 @@ from drnmf.paper.tables import changes, records, write_report
 from drnmf.paper.waspaa2017 import ABLATIONS, PAPER, RECIPES, ROWS, ablations, merged, settings
 from drnmf.pictures import plots
 from drnmf.signal import audio
+from drnmf.training.recipe import Recipe
 from drnmf.training.run import initial_model
 from drnmf.use.evaluation import evaluate
 
@@ -276,6 +277,14 @@ def test_a_random_dictionary_comes_from_the_seed(corpus_folder, tmp_path):
     torch.testing.assert_close(first.norm(dim=0), torch.ones(200))
     assert first.std(0).min() > 0.01  # no two bins alike, as in spectra
     assert not torch.equal(first, second)
+
+
+def test_the_command_trains_with_its_seed(corpus_folder, tmp_path):
+    command = ["reproduce", "waspaa2017", "--data", corpus_folder, "-o", tmp_path, "--only", "10/lstm-2x54"]
+    drnmf(*command, "--seed", 7, "--epochs", 1, "--train-only")
+    (cell_folder,) = (tmp_path / "paper/10/lstm-2x54").iterdir()
+    assert cell_folder.name == "7"
+    assert Recipe.read(cell_folder / "recipe.toml").training.seed == 7
 
 
 def test_seeds_are_averaged_and_their_range_is_told(done, tmp_path):

@@ -1,14 +1,54 @@
 """Steps 1 and 2: what the dictionaries are learned on, and when two recipes share them."""
 
 import pytest
+import torch
 
-from drnmf.training.dictionaries import dictionaries_name
+from drnmf.data.batches import Dataset
+from drnmf.data.folders import Pool
+from drnmf.signal.level import running_level
+from drnmf.signal.spectra import stft
+from drnmf.training.dictionaries import _features, dictionaries_name
 from drnmf.training.recipe import DataSettings, ModelSettings, Recipe
 
 BASE = Recipe(
     data=DataSettings(train="/sets/train.csv", fresh=True),
     model=ModelSettings(options={"n_layers": 2}),
 )
+
+
+@pytest.fixture(scope="module")
+def dataset(speech_dir, noise_dir):
+    """Utterances of different lengths: in a batch, all but the longest are padded."""
+    return Dataset(Pool.from_folders(speech_dir, noise_dir))
+
+
+def magnitudes(dataset):
+    """Clean and noisy magnitudes (T, F) of each utterance."""
+    for item in dataset.items():
+        noisy, clean = dataset.waveforms(item)
+        yield stft(clean).abs(), stft(noisy).abs()
+
+
+@pytest.mark.parametrize("options", [{}, {"power": 0.5}, {"level": 0.1}, {"level": 0.1, "power": 0.5}])
+def test_dictionaries_are_learned_on_the_model_s_features_without_padding(options, dataset):
+    def seen(magnitude):
+        level, power = options.get("level"), options.get("power", 1.0)
+        gain = 1.0 if level is None else level / running_level(magnitude[None])[0][0]
+        return (magnitude * gain) ** power
+
+    found = _features(BASE.replace(model={"options": {"n_layers": 2, **options}}), dataset)
+    for features, frames in zip(found, zip(*magnitudes(dataset), strict=True), strict=True):
+        torch.testing.assert_close(
+            features, torch.cat([seen(magnitude) for magnitude in frames]).mT, rtol=1e-3, atol=1e-5
+        )
+
+
+def test_too_many_frames_are_thinned_out_evenly(dataset):
+    (all_frames, _), (some, _) = (
+        _features(BASE.replace(dictionary={"max_frames": n}), dataset) for n in (2_000_000, 1000)
+    )
+    step = -(-all_frames.shape[1] // 1000)
+    torch.testing.assert_close(some, all_frames[:, ::step])
 
 
 @pytest.mark.parametrize(

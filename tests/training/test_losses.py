@@ -79,3 +79,33 @@ def test_silent_and_short_sequences_are_harmless(name):
     total.backward()
     assert torch.isfinite(total)
     assert torch.isfinite(mask.grad).all()
+
+
+def test_snr_by_hand():
+    """Power 4 and, because the phases differ, error |2 - 2j|^2 = 8: an SNR of 1/2, a loss of 3 dB."""
+    X, Y = torch.full((1, 125, 3), 2 + 0j), torch.full((1, 125, 3), 2j)
+    total, count = losses.snr(torch.ones(X.shape), X, Y, torch.ones(1, 125, dtype=torch.bool))
+    assert count == 1
+    assert total.item() == pytest.approx(3.0103, abs=1e-4)
+    halved, _ = losses.snr(torch.full(X.shape, 0.5), X, Y, torch.ones(1, 125, dtype=torch.bool))
+    assert halved.item() == pytest.approx(0.9691, abs=1e-4)  # error |1 - 2j|^2 = 5
+
+
+@pytest.mark.parametrize("name", losses.OVER_SEQUENCES)
+def test_sequences_count_from_one_second_on(name, batch):
+    mask, X, Y, _ = (part[:, :140] for part in batch)
+    lengths = torch.tensor([[125], [124]])
+    valid = torch.arange(X.shape[1]) < lengths
+    total, count = losses.LOSSES[name](mask, X, Y, valid)
+    alone, _ = losses.LOSSES[name](mask[:1], X[:1], Y[:1], valid[:1])
+    assert count == 1
+    assert total != 0
+    torch.testing.assert_close(total, alone)
+
+
+@pytest.mark.parametrize("loss", [losses.signal_approximation, losses.phase_sensitive])
+def test_cells_are_counted_over_frames_and_frequencies(loss):
+    X, Y = torch.full((2, 4, 3), 2 + 0j), torch.full((2, 4, 3), 1 + 0j)
+    valid = torch.tensor([[True, True, True, False], [True, True, False, False]])
+    total, count = loss(torch.ones(X.shape), X, Y, valid)
+    assert (total.item(), count.item()) == (15, 15)  # five frames of three bins, an error of 1 in each

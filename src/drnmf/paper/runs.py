@@ -4,8 +4,8 @@
     FOLDER/dictionaries/                 steps 1 and 2, made once for all cells that start from the same
     FOLDER/speed-RECIPE.json             real-time factors, all measured in one run
 
-A cell that is there is kept, one that was stopped goes on. Training needs no package for scoring and the other way
-round, so the two may happen on different machines: copy the folder. `paper.tables` makes tables and figures of it.
+A finished cell is kept, and one that was stopped is continued. Training needs no package for scoring and vice versa, so
+that the two may happen on different machines: copy the folder. `paper.tables` makes tables and figures of it.
 """
 
 import json
@@ -69,7 +69,7 @@ class Corpus:
 
     @classmethod
     def open(cls, root: Path | str) -> "Corpus":
-        """See what is there."""
+        """Find out which of the two it is."""
         root = Path(root).resolve()
         if not (root / "train.csv").is_file():
             try:
@@ -107,9 +107,9 @@ def choose_cells(
     with_ablations: bool = False,
     only: Sequence[str] = (),
 ) -> list[Cell]:
-    """The cells of a recipe's table, of both `sizes` unless told.
+    """The cells of a recipe's table, by default of both `sizes`.
 
-    `only` keeps those whose id has one of these parts, in which *, ? and [] are known; "ablation" asks for those too.
+    `only` keeps those whose id contains one of these patterns (*, ? and [] match); "ablation" adds the ablations.
     """
     if recipe not in RECIPES:
         raise InputError(f"there is no recipe {recipe!r}; known: {', '.join(RECIPES)}")
@@ -150,7 +150,7 @@ def is_trained(cell: Cell, folder: Path) -> bool:
 def train_cell(
     cell: Cell, corpus: Corpus, folder: Path, *, epochs: int | None = None, progress: Progress = silent
 ) -> None:
-    """Train a cell, or go on with it. One that diverges keeps its best weights, and says so in diverged.json."""
+    """Train a cell, or continue it. One that diverges keeps its best weights, and says so in diverged.json."""
     from drnmf.training.run import train  # needs packages that scoring does not
 
     if is_trained(cell, folder):
@@ -197,7 +197,7 @@ def train_cells(
                 process.start()
                 running[process] = cell
             time.sleep(0.2)
-    finally:  # Ctrl-C: what is running can go on later
+    finally:  # Ctrl-C: what is running can be continued later
         for process in running:
             process.terminate()
             process.join()
@@ -218,13 +218,13 @@ def _ready(waiting: Iterable[Cell], running: Iterable[Cell], dictionaries: dict[
 
 
 def _train_alone(cell: Cell, corpus: Corpus, folder: Path, epochs: int | None) -> None:
-    """In a process of its own, what it has to say in the file `log`."""
+    """The work of one process; what it says goes to the file `log`."""
     (folder / cell.id).mkdir(parents=True, exist_ok=True)
     with (folder / cell.id / "log").open("a") as file:
         for stream in (1, 2):  # standard output and errors
             os.dup2(file.fileno(), stream)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-    torch.set_num_threads(1)  # the others want to work too
+    torch.set_num_threads(1)  # leave the other cores to the others
     try:
         train_cell(cell, corpus, folder, epochs=epochs)
     except InputError as error:

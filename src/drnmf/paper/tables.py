@@ -85,7 +85,7 @@ def paper_table(found: Sequence[Record]) -> Lines:
 
 
 def further_table(found: Sequence[Record]) -> Lines:
-    """What the paper's table does not tell, a line for each cell that is there."""
+    """What the paper's table leaves out, a line for each cell that is there."""
     columns = ("test_si_sdr", "test_pesq", "test_stoi", "newhome_sdr", "unseen_sdr", "real_time_factor", "times_faster")
     lines = [["model", "K", "N", "training set", "best epoch", *map(_title, columns)]]
     for row in ROWS:
@@ -127,15 +127,15 @@ def changes(recipe: str) -> list[str]:
 
 
 def remarks(found: Sequence[Record]) -> list[str]:
-    """What the tables do not have, and what is to be known of what they have."""
+    """What the tables lack, and what their marks mean."""
     there = {(record["size"], record["row"]) for record in found}
     missing = [f"{size}/{row.id}" for size in SIZES for row in ROWS if (size, row.id) not in there]
-    told = [f"missing: {', '.join(missing)}"] if missing else []
+    said = [f"missing: {', '.join(missing)}"] if missing else []
     if any(record["diverged"] for record in found):
-        told.append("† diverged: these are the best weights before")
+        said.append("† diverged: these are the best weights before")
     if any(not record["finished"] and not record["diverged"] for record in found):
-        told.append("… training is not finished")
-    return told
+        said.append("… training is not finished")
+    return said
 
 
 def write_report(recipe: str, folder: Path) -> str:
@@ -219,7 +219,7 @@ def _document(
     parts = [f"{heading.format(title)}\n\n{render(lines, form)}" for title, lines in tables.items()]
     lists = {"Remarks": remarks, "Changes to the paper's settings": changes}
     parts += [
-        f"{heading.format(title)}\n\n" + "".join(f"- {x}\n" for x in told) for title, told in lists.items() if told
+        f"{heading.format(title)}\n\n" + "".join(f"- {x}\n" for x in lines) for title, lines in lists.items() if lines
     ]
     return "\n".join(parts)
 

@@ -204,7 +204,7 @@ def is_ablation(row: Row) -> bool:
 
 
 def ablations(recipe: str) -> list[Row]:
-    """The ablations that change something: those that name what the recipe does anyhow are left out."""
+    """The ablations that change something: those that a recipe already contains are left out."""
     (base,) = (row for row in ROWS if row.id == BASE)
     defaults = {"alpha_range": "free", "train_sparsity": False}
     before = merged({"model": defaults}, settings(recipe, base))

@@ -28,7 +28,7 @@ _VALIDATION_BATCH = {"cuda": 128, "cpu": 32}  # sequences; no gradients, so more
 
 
 def datasets(recipe: Recipe, progress: Progress) -> tuple[Dataset, Dataset]:
-    """Training and validation set, every file looked at before anything starts."""
+    """The training set and the validation set, every file checked before anything starts."""
     data = recipe.data
     source, held = _sources(data)
     device, seed, in_memory = _device(recipe), recipe.training.seed, data.in_memory
@@ -45,16 +45,17 @@ def datasets(recipe: Recipe, progress: Progress) -> tuple[Dataset, Dataset]:
 
 
 def _check_lengths(recipe: Recipe, purpose: str, dataset: Dataset) -> None:
-    """Find out now if no sequence is long enough for the loss, which would then be 0 for ever."""
+    """Refuse a set without a single sequence that is long enough for the loss: the loss would always be 0."""
     longest = max(min(n_frames(dataset.length(item)), recipe.data.max_frames) for item in dataset.items())
     if recipe.training.loss in OVER_SEQUENCES and longest < SHORTEST:
         raise InputError(
-            f"[training] loss = {recipe.training.loss!r} needs sequences of a second, the longest to {purpose} has "
-            f"{longest} frames of {SHORTEST}: take signal_approximation"
+            f"[training] loss = {recipe.training.loss!r} needs sequences of a second ({SHORTEST} frames), and the "
+            f"longest to {purpose} has {longest}: use longer recordings or loss = 'signal_approximation'"
         )
 
 
 def _sources(data: DataSettings) -> tuple[list[Item] | Pool, list[Item] | Pool]:
+    """What to train on, and what to validate on."""
     every = max(2, round(1 / data.held_out))
     if data.speech and data.noise:
         return Pool.from_folders(data.speech, data.noise, data.rooms).hold_out(every)

@@ -3,8 +3,8 @@
 The folder holds the recipe as used (recipe.toml), the versions it ran with (versions.json), the dictionaries of steps 1
 and 2 (dictionaries.safetensors), the losses (history.csv, tensorboard/), the best model so far (config.json and
 model.safetensors: the folder is a model), the state after the last epoch (last.ckpt) and, when all is done, what
-came of it (summary.json). A second call with the same recipe goes on where the first was stopped, and ends with the
-same weights as if it had not been.
+came of it (summary.json). A second call with the same recipe continues where the first was stopped, and ends with the
+same weights as if it had not been stopped.
 """
 
 import json
@@ -37,7 +37,7 @@ from drnmf.training.losses import LOSSES
 from drnmf.training.recipe import ModelSettings, Recipe
 
 log = logging.getLogger("drnmf")
-# Lightning's remarks are for those who program it; what a user should know is said here
+# Lightning's remarks are for its programmers; what users should know is logged here
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 warnings.filterwarnings("ignore", module="lightning")
 
