@@ -61,8 +61,15 @@ def in_fresh_process(module: str, *arguments: str) -> Row:
     return row
 
 
+def commit() -> str:
+    """The commit that is measured, with "-dirty" where files differ from it."""
+    git = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--exclude=*"]
+    done = subprocess.run(git, capture_output=True, text=True, check=False, timeout=10)
+    return done.stdout.strip() or "unknown"
+
+
 def machine() -> Row:
-    """What the numbers are measured on; to be asked before measuring, since it tells what else is running."""
+    """What the numbers are measured on; to be asked before measuring, since it says what else is running."""
     import torch
 
     return {
