@@ -1,16 +1,20 @@
-"""`python -m benchmarks`: measure, print one table, and write benchmarks/results.json."""
+"""`python -m benchmarks`: measure, print one table, and store it in benchmarks/results.json.
+
+The file holds each part with its date, commit and machine. `--only PART` replaces that part and leaves the others.
+"""
 
 import argparse
 import json
 import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks import dictionaries, enhance, floor, growth, rivals, scan, separators
-from benchmarks.measure import Row, machine
+from benchmarks.measure import Row, commit, machine
 
 PARTS = {
     "dictionaries": dictionaries.run,
@@ -57,23 +61,29 @@ def _number(row: Row, key: str, form: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--only", choices=list(PARTS), help="run one part, and write nothing")
-    parser.add_argument("--quick", action="store_true", help="small cases, each measured once, and write nothing")
+    parser.add_argument("--only", choices=list(PARTS), help="measure one part")
+    parser.add_argument("--quick", action="store_true", help="small cases, each measured once, nothing stored")
     arguments = parser.parse_args()
     start = time.perf_counter()
     console = Console(width=None if sys.stdout.isatty() else 140)  # a file has no width to keep to
-    described = machine()
-    rows: list[Row] = []
+    found: dict[str, list[Row]] = {}
     for name in [arguments.only] if arguments.only else PARTS:
+        described = machine()
         with console.status(f"measuring {name} ..."):
-            rows += PARTS[name](quick=arguments.quick)
-    console.print(table(rows))
+            found[name] = PARTS[name](quick=arguments.quick)
+        if not arguments.quick:
+            store(name, described, found[name])
+    console.print(table([row for rows in found.values() for row in rows]))
     console.print(", ".join(f"{key} {value}" for key, value in described.items()))
-    # a part or a quick look must not take the place of a full run
-    if arguments.only is None and not arguments.quick:
-        RESULTS.write_text(json.dumps({"machine": described, "rows": rows}, indent=1) + "\n")
-        console.print(f"written to {RESULTS}", highlight=False)
     console.print(f"{time.perf_counter() - start:.0f} s")
+
+
+def store(part: str, described: Row, rows: list[Row]) -> None:
+    """Put one part into the file, in place of its earlier figures."""
+    stored = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
+    stored[part] = {"commit": commit(), "date": f"{datetime.now(UTC):%Y-%m-%d}", "machine": described}
+    stored[part]["rows"] = [{key: value for key, value in row.items() if key != "part"} for row in rows]
+    RESULTS.write_text(json.dumps(stored, indent=1) + "\n")
 
 
 if __name__ == "__main__":

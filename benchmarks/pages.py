@@ -1,0 +1,411 @@
+"""The tables of the pages, made from stored numbers: `python -m benchmarks.pages`.
+
+A page holds its tables between markers, and what stands between them is replaced:
+
+    <!-- table: NAME -->
+    <!-- end -->
+
+The numbers are those of docs/results (quality.json, the paper's cells as CSV) and benchmarks/results*.json. A test
+holds that every page is what this command makes of it.
+"""
+
+import csv
+import json
+import re
+from collections.abc import Callable
+from functools import cache, partial
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+PAGES = (
+    "README.md",
+    "docs/results.md",
+    "docs/results/log.md",
+    "docs/performance.md",
+    "src/drnmf/bundled/default/MODEL_CARD.md",
+    "src/drnmf/bundled/large/MODEL_CARD.md",
+)
+MARKED = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+Record = dict[str, Any]
+
+
+# Stored numbers
+
+
+@cache
+def stored(path: str) -> Any:
+    return json.loads((ROOT / path).read_text())
+
+
+@cache
+def cells(recipe: str) -> list[Record]:
+    """All trainings of the paper's experiment with one recipe."""
+    with (ROOT / f"docs/results/waspaa2017/table-{recipe}.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def values(records: list[Record], key: str) -> list[float]:
+    return [float(record[key]) for record in records if record[key]]
+
+
+# How a table is written
+
+
+def markdown(head: list[str], rows: list[list[str]], *, words: int = 1) -> str:
+    """A table whose first `words` columns are words and the others numbers."""
+    rule = ["---"] * words + ["--:"] * (len(head) - words)
+    return "".join("| " + " | ".join(row) + " |\n" for row in [head, rule, *rows])
+
+
+def mean(records: list[Record], key: str, digits: int = 2) -> str:
+    """Mean over the seeds, and half of their range where there are several."""
+    found = values(records, key)
+    if not found:
+        return "-"
+    spread = f" ±{(max(found) - min(found)) / 2:.{digits}f}" if len(found) > 1 else ""
+    return f"{fmean(found):.{digits}f}{spread}"
+
+
+def mark(records: list[Record]) -> str:
+    return "…" if any(record["finished"] == "False" for record in records) else ""
+
+
+# The paper's table
+
+
+def rows_of(recipe: str) -> list[str]:
+    """Rows of the paper's table in its order."""
+    return list(dict.fromkeys(r["row"] for r in cells(recipe) if not r["row"].startswith("ablation")))
+
+
+def seeds(recipe: str, size: str, row: str) -> list[Record]:
+    return [r for r in cells(recipe) if r["size"] == size and r["row"] == row]
+
+
+def paper() -> str:
+    """The paper's table, its settings and tuned ones side by side."""
+    head = ["model", "K", "N", "P", "paper, 100 %: loss", "SDR", "paper, 10 %: loss", "SDR"]
+    head += ["tuned, 100 %: SDR", "tuned, 10 %: SDR"]
+    lines = []
+    for row in rows_of("paper"):
+        first = seeds("paper", "100", row)[0]
+        line = [first["name"], first["K"], first["N"], f"{int(first['P']):,}"]
+        for size in ("100", "10"):
+            here = seeds("paper", size, row)
+            line += [mean(here, "dev_loss", 4) + mark(here), mean(here, "test_sdr")]
+        for size in ("100", "10"):
+            here = seeds("tuned", size, row)
+            line.append(mean(here, "test_sdr") + mark(here))
+        lines.append(line)
+    return markdown(head, lines)
+
+
+def details(recipe: str) -> str:
+    """All that was measured of each cell."""
+    columns = {"dev_sdr": 2, "test_sdr": 2, "test_si_sdr": 2, "test_pesq": 2, "test_stoi": 3}
+    columns |= {"newhome_sdr": 2, "unseen_sdr": 2, "real_time_factor": 4, "times_faster": 1}
+    head = ["model", "K", "N", "set", "best epoch", "dev loss", *(title(key) for key in columns)]
+    lines = []
+    for row in rows_of(recipe):
+        for size in ("100", "10"):
+            here = seeds(recipe, size, row)
+            first = here[0]
+            epochs = ", ".join(f"{r['best_epoch']} of {r['epochs']}" for r in here if r["epochs"]) or "-"
+            line = [first["name"] + mark(here), first["K"], first["N"], f"{size} %", epochs, mean(here, "dev_loss", 4)]
+            lines.append(line + [mean(here, key, digits) for key, digits in columns.items()])
+    return markdown(head, lines)
+
+
+def title(key: str) -> str:
+    name = key.replace("si_sdr", "SI-SDR").replace("sdr", "SDR").replace("pesq", "PESQ").replace("stoi", "STOI")
+    return name.replace("real_time_factor", "real-time factor").replace("_", " ")
+
+
+CHANGES = {
+    "nothing": "nothing: tuned, on 10 % of the set, 40 epochs",
+    "no-recurrence": "no recurrence: every frame starts from h₀",
+    "random-dictionary": "random atoms instead of sparse NMF's",
+    "tied-layers": "one dictionary for all layers",
+    "alpha-free": "α without a bound, as in the paper",
+    "alpha-stable": "α above one bound for all atoms (deleted)",
+    "lambda-fixed": "λ fixed, as in the paper",
+    "original-first-layer": "the first layer of the authors' code",
+    "separate-reconstruction": "a dictionary of its own for the mask",
+    "momentum": "FISTA's momentum between layers (deleted)",
+    "transition": "a learned transition between frames (deleted)",
+    "phase-sensitive-loss": "loss: phase-sensitive",
+    "sdr-loss": "loss: SDR",
+    "si-sdr-loss": "loss: SI-SDR",
+}
+
+
+def ablations() -> str:
+    """Single changes to one network, the largest loss first."""
+    found = {r["row"].removeprefix("ablation-"): r for r in cells("tuned") if r["row"].startswith("ablation")}
+    base = float(found["nothing"]["test_sdr"])
+    worst_first = sorted(found, key=lambda name: (name != "nothing", float(found[name]["test_sdr"])))
+    head = ["change", "parameters", "dev SDR", "test SDR", "difference", "test SI-SDR"]
+    lines = []
+    for name in worst_first:
+        record = found[name]
+        dev, test, si = (float(record[key]) for key in ("dev_sdr", "test_sdr", "test_si_sdr"))
+        difference = "" if name == "nothing" else f"{test - base:+.2f}"
+        lines.append([CHANGES[name], f"{int(record['P']):,}", f"{dev:.2f}", f"{test:.2f}", difference, f"{si:.2f}"])
+    return markdown(head, lines)
+
+
+# Quality
+
+
+QUALITY = "docs/results/quality.json"
+SYSTEMS = {"noisy": "as recorded", "default": "drnmf, default", "large": "drnmf, large"}
+
+
+NOISY = ("dev", "test", "newhome", "unseen")
+GOOD = ("10 dB", "20 dB", "30 dB", "clean")
+
+
+def sets_of(name: str) -> Record:
+    found: Record = stored(QUALITY)[name]["sets"]
+    return found
+
+
+def scored_sets(sets: tuple[str, ...]) -> list[str]:
+    """Those that have been scored."""
+    return [set for set in sets if set in sets_of("default")]
+
+
+def score(name: str, set: str, key: str) -> str:
+    value = sets_of(name).get(set, {}).get(key)
+    if value is None or (set == "clean" and name == "noisy" and "sdr" in key):
+        return "-"
+    return f"{value:.{3 if key == 'stoi' else 2}f}"
+
+
+def by_set(key: str) -> str:
+    """Systems by sets."""
+    sets = scored_sets(NOISY)
+    lines = [[SYSTEMS.get(name, name), *(score(name, set, key) for set in sets)] for name in stored(QUALITY)]
+    return markdown([title(key), *sets], lines)
+
+
+def good_recordings() -> str:
+    """Three scores of each system, by SNR."""
+    sets = scored_sets(GOOD)
+    lines = []
+    for name in stored(QUALITY):
+        if any(set in sets_of(name) for set in sets):
+            three = (" / ".join(score(name, set, key) for key in ("sdr", "pesq", "stoi")) for set in sets)
+            lines.append([SYSTEMS.get(name, name), *three])
+    return markdown(["SDR / PESQ / STOI", *sets], lines)
+
+
+def speech_gain() -> str:
+    """How loud the speech is afterwards: by SNR on test, on good recordings, and where the speech begins."""
+    snrs = list(sets_of("default")["test"]["by_snr"])
+    good = scored_sets(GOOD)
+    lines = []
+    for name in list(stored(QUALITY))[1:]:
+        scores = sets_of(name)
+        gains = [scores["test"]["by_snr"][snr]["gain_db"] for snr in snrs]
+        gains += [scores.get(set, {}).get("gain_db") for set in good]
+        gains += [scores.get("onset", {}).get(f"median_{when}_gain_db") for when in ("early", "late")]
+        lines.append([SYSTEMS.get(name, name), *("-" if gain is None else f"{gain:.1f}" for gain in gains)])
+    return markdown(["gain of speech in dB", *(f"{snr} dB" for snr in snrs), *good, "first 100 ms", "later"], lines)
+
+
+def card(name: str) -> str:
+    """One model on all sets, before and after."""
+    keys = ("sdr", "si_sdr", "pesq", "stoi")
+    sets = [set for set in NOISY + GOOD if set in sets_of(name)]
+    lines = [[set, *(f"{score('noisy', set, key)} to {score(name, set, key)}" for key in keys)] for set in sets]
+    return markdown(["set", *map(title, keys)], lines)
+
+
+def scored() -> str:
+    """Where the figures of quality come from."""
+    entry = stored(QUALITY)["default"]
+    count = entry["sets"]["test"]["count"]
+    share = "all mixtures"
+    if entry["every"] > 1:
+        share = f"every {entry['every']}th mixture of each SNR ({count} of `test`)"
+    return f"Scored on {share}, {entry['date']}, commit {entry['commit']}.\n"
+
+
+def compared() -> str:
+    """The README's table: quality and speed of each system."""
+    columns = [(set, "sdr") for set in scored_sets(("test", "newhome", "unseen", "20 dB"))] + [("test", "pesq")]
+    head = ["", *(f"{set}: {title(key)}" for set, key in columns), "8 ms of live sound"]
+    lines = []
+    for name in stored(QUALITY):
+        live = hops().get(name)
+        time = "-" if live is None else f"{live:.3f} ms"
+        lines.append([SYSTEMS.get(name, name), *(score(name, *column) for column in columns), time])
+    return markdown(head, lines)
+
+
+def promise() -> str:
+    """What the default does for a recording, in one sentence."""
+    before, after = (stored(QUALITY)[name]["sets"]["test"]["sdr"] for name in ("noisy", "default"))
+    live = hops()["default"]
+    return (
+        f"**The default model raises SDR by {after - before:.1f} dB on recordings of a noisy home, and needs "
+        f"{live:.3f} ms on one core of a CPU for 8 ms of live sound,** {live / 8:.1%} of the time there is.\n"
+    )
+
+
+# Speed
+
+
+SPEED = "benchmarks/results.json"
+GPU = "benchmarks/results-gpu.json"
+
+
+def part(name: str) -> list[Record]:
+    found: list[Record] = stored(SPEED)[name]["rows"]
+    return found
+
+
+def row(of: str, case: str) -> Record:
+    """The row of this case, whose name may be followed by its figures or its sizes."""
+    return next(r for r in part(of) if re.split(r":|, B=", r["case"])[0] == case)
+
+
+def hops(kind: str = "live") -> dict[str, float]:
+    """Milliseconds for 8 ms of sound by system."""
+    found = {}
+    for r in part("rivals"):
+        case = r["case"].split(":")[0].split(" (rivals")[0]
+        if case.startswith(f"{kind}, "):
+            name = case.removeprefix(f"{kind}, ").replace("DR-NMF (", "").replace(")", "")
+            found[name] = r["milliseconds"]
+    return found
+
+
+def rivals() -> str:
+    live, recording = hops(), hops("recording")
+
+    def cell(found: dict[str, float], name: str) -> str:
+        times = "" if name == "default" else f", {found[name] / found['default']:.1f} times as long"
+        return f"{found[name]:.3f} ms{times}"
+
+    lines = [[SYSTEMS.get(name, name), cell(live, name), cell(recording, name)] for name in live]
+    return markdown(["8 ms of sound", "live", "in a recording"], lines)
+
+
+def sparse_nmf() -> str:
+    lines = []
+    for N in (200, 2000):
+        base = row("separators", f"sparse NMF, 200 updates, N={N}")["milliseconds"]
+        times = [row("separators", f"DR-NMF K={K} N={N}")["milliseconds"] for K in (2, 5)]
+        lines.append([f"N = {N}", f"{base:,.0f} ms", *(f"{t:.1f} ms, {base / t:.0f} times faster" for t in times)])
+    default = row("separators", "DR-NMF K=5 N=200, default")["milliseconds"]
+    base = row("separators", "sparse NMF, 200 updates, N=200")["milliseconds"]
+    lines.append(["the default", "", "", f"{default:.1f} ms, {base / default:.0f} times faster"])
+    return markdown(["5.3 s of sound", "sparse NMF, 200 updates", "DR-NMF, K = 2", "DR-NMF, K = 5"], lines)
+
+
+def floor() -> str:
+    lines = []
+    for case, name in (("default", "the default"), ("DR-NMF K=5 N=2000", "K = 5, N = 2000")):
+        r = row("floor", case)
+        reading = [
+            f"{1000 * r[f'{k}_milliseconds']:.0f} µs ({r[f'{k}_mb']:.1f} MB)" for k in ("dictionaries", "packed")
+        ]
+        lines.append([name, f"{1000 * r['milliseconds']:.0f} µs", *reading, f"{1 - r['active']:.0%}"])
+    return markdown(["", "one frame", "reading the dictionaries", "reading all that is packed", "inactive"], lines)
+
+
+def files() -> str:
+    lines = []
+    for r in part("enhance"):
+        if r["case"].startswith("file, "):
+            kind = r["case"].split(", ")[1]
+            lines.append([kind, r["per"], f"{r['milliseconds'] / 1000:.0f} s", f"{r['memory_mb']:.0f} MB"])
+    return markdown(["file", "length", "time", "memory"], lines)
+
+
+def training_step() -> str:
+    lines = [
+        [name, f"{row('scan', case)['milliseconds']:.0f} ms", f"{row('scan', case)['memory_mb']:.0f} MB"]
+        for name, case in (("autograd over the readable loop", "readable loop"), ("`scan`", "scan"))
+    ]
+    return markdown(["training step", "time", "memory"], lines)
+
+
+def gpu_scan() -> str:
+    head = ["B, T, K, N", "PyTorch, from a CUDA graph", "kernels, as called", "kernels, from a CUDA graph", "floor"]
+    lines = []
+    for r in stored(GPU)["scan"]:
+        sizes = ", ".join(str(r[key]) for key in "BTKN")
+        times = [f"{r[key]:.1f}" for key in ("pytorch_graph", "kernels", "kernels_graph")]
+        lines.append([sizes, *times, f"{r['floor']:.2f}"])
+    return markdown(head, lines)
+
+
+def gpu_nmf() -> str:
+    lines = []
+    for r in stored(GPU)["sparse_nmf"]:
+        precision = "TF32" if r["tf32"] else "float32"
+        speed = f"{r['rate'] / 1e12:.0f} TFLOP/s"
+        lines.append([precision, f"{r['iteration']:.0f} ms", speed, f"{r['of_peak']:.0%}"])
+    return markdown(["products in", "an iteration", "speed", "of a large product's"], lines)
+
+
+def measured() -> str:
+    """When and of which commit each part of the speed was measured."""
+    lines = [[name, found["date"], found["commit"], f"{found['machine']['load_before']}"] for name, found in speeds()]
+    return markdown(["part", "date", "commit", "load of the machine before"], lines, words=3)
+
+
+def speeds() -> list[tuple[str, Record]]:
+    return list(stored(SPEED).items())
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "paper": paper,
+    "details, the paper's settings": partial(details, "paper"),
+    "details, tuned": partial(details, "tuned"),
+    "ablations": ablations,
+    "promise": promise,
+    "compared": compared,
+    "scored": scored,
+    "SDR": partial(by_set, "sdr"),
+    "SI-SDR": partial(by_set, "si_sdr"),
+    "PESQ": partial(by_set, "pesq"),
+    "STOI": partial(by_set, "stoi"),
+    "good recordings": good_recordings,
+    "speech": speech_gain,
+    "card, default": partial(card, "default"),
+    "card, large": partial(card, "large"),
+    "rivals": rivals,
+    "sparse NMF": sparse_nmf,
+    "floor": floor,
+    "files": files,
+    "training step": training_step,
+    "GPU": gpu_scan,
+    "sparse NMF on a GPU": gpu_nmf,
+    "measured": measured,
+}
+
+
+def renew(text: str) -> str:
+    """A page with its tables made anew."""
+    return MARKED.sub(lambda found: found[1] + TABLES[found[2]]() + found[3], text)
+
+
+def main() -> None:
+    for name in PAGES:
+        path = ROOT / name
+        before = path.read_text()
+        after = renew(before)
+        if after != before:
+            path.write_text(after)
+            print(f"{name}: changed")
+
+
+if __name__ == "__main__":
+    main()
