@@ -1,5 +1,6 @@
 """Format, rules and types: what `make lint` checks is part of the suite."""
 
+import ast
 import shutil
 import subprocess
 import sys
@@ -18,3 +19,14 @@ def test_lint(command):
         pytest.skip(f"{name} is not installed: pip install -e '.[dev]'")
     done = subprocess.run([tool, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_no_test_waits_for_ever():
+    waits = []
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+            bounded = name.endswith(".wait") and node.args
+            if name.endswith(("subprocess.run", ".communicate", ".wait")) and not bounded:
+                waits += [] if "timeout" in {word.arg for word in node.keywords} else [f"{path.name}:{node.lineno}"]
+    assert waits == []
