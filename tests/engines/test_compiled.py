@@ -13,7 +13,14 @@ from drnmf.engines import compiled as steps
 from drnmf.engines.scan import scan
 from drnmf.maths.nmf import unit_norm
 from drnmf.maths.thresholding import unfolded_ista
-from engines.problems import NAMES, assert_same, problem, values_and_gradients
+from engines.problems import (
+    NAMES,
+    OF_FRAMES,
+    assert_same,
+    problem,
+    values_and_gradients,
+    with_sparsity_of_frames,
+)
 from examples import dictionary, noisy, recording, seeded
 
 if steps.library() is None:
@@ -43,6 +50,23 @@ def test_equals_autograd_over_the_readable_loop(B, T, K, N, F, residual, n_threa
         patch.setattr(steps, "_WORK", 1)  # so that a few frames are enough for several threads
         results = values_and_gradients(scan, arguments, needed=PARAMETERS, form="compiled", **options)
     assert_same(results, expected)
+
+
+@pytest.mark.skipif(not hasattr(steps.library(), "backward_frames_f32"), reason="an older steps.c is compiled here")
+@pytest.mark.parametrize("residual", [True, False])
+@pytest.mark.parametrize(
+    ("B", "T", "K", "N"), [(1, 1, 1, 3), (3, 40, 1, 7), (3, 40, 3, 7), (13, 9, 2, 30), (2, 0, 2, 5)]
+)
+@pytest.mark.parametrize("each", [True, False], ids=["each layer", "all layers"])
+def test_a_sparsity_for_every_frame(each, B, T, K, N, residual, monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    monkeypatch.setattr(steps, "_WORK", 1)
+    monkeypatch.setattr(steps, "_BLOCK", 20)
+    arguments = with_sparsity_of_frames(problem(B, T, K, N, 11), K if each else 1)
+    needed, options = (*PARAMETERS, OF_FRAMES), {"residual_first_layer": residual}
+    expected = values_and_gradients(unfolded_ista, arguments, needed=needed, **options)
+    assert_same(values_and_gradients(scan, arguments, needed=needed, form="compiled", **options), expected)
+    assert_same({"h": scan(**arguments, form="compiled", **options)}, {"h": expected["h"]})
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), TOLERANCES)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from drnmf.engines.problem import Gradients, Needs, Problem
-from drnmf.engines.products import Block, Layers, Sums
+from drnmf.engines.products import Block, Layers, Sums, by_sparsity
 
 ROWS = 1024  # frames x sequences in a block: enough for efficient products, few enough to stay in cache
 KERNEL_ROWS = 2**16  # for the GPU kernels: few launches; so many rows of g are in memory at once
@@ -80,8 +80,8 @@ class BlockEngine(ABC):
                 q_KRF = g_KCBN.flatten(1, 2) @ layers.scaled_KFN.mT
             if needs.x_BTF and q_KRF is not None:
                 dx.append(q_KRF.sum(0).view_as(block.x_CBF))
-            if needs.sparsity_KBTN:
-                dsparsity.append(_by_sparsity(g_KCBN, block, layers))
+            if needs.sparsity_KBTN and problem.sparsity_KBTN is not None:
+                dsparsity.append(by_sparsity(g_KCBN, layers, shared=len(problem.sparsity_KBTN) == 1))
             if needs.parameters:
                 sums.add(block, g_KCBN, q_KRF, e_KCBF)
         # a copy of ds: a view would hold all of G
@@ -103,13 +103,6 @@ class BlockEngine(ABC):
             first = i * self._frames(x)
             frames = None if sparsity is None else sparsity[:, :, first : first + len(x_CBF)].transpose(1, 2)
             yield Block(x_CBF, frames, H)
-
-
-def _by_sparsity(g_KCBN: Tensor, block: Block, layers: Layers) -> Tensor:
-    """dL/dlambda of single frames, (K or 1, C, B, N): -g / alpha, summed where layers share it."""
-    gradient_KCBN = -g_KCBN / layers.alpha_KN[:, None, None]
-    shared = block.sparsity_KCBN is not None and len(block.sparsity_KCBN) == 1
-    return gradient_KCBN.sum(0, keepdim=True) if shared else gradient_KCBN
 
 
 def _joined(blocks: list[Tensor]) -> Tensor | None:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from drnmf.engines.library import TYPES, agrees, function, load, type_name
 from drnmf.engines.problem import Gradients, Needs, Problem
-from drnmf.engines.products import Layers, Sums
+from drnmf.engines.products import Layers, Sums, by_sparsity
 
 _PLAIN = (Tensor, torch.nn.Parameter)  # not the stand-ins that tracing makes: they have no memory
 _BLOCK = 1024  # rows, frames of all sequences, whose activations of all layers are in memory at once
@@ -45,24 +45,37 @@ class Compiled:
 
     def usable(self, problem: Problem, *, by_name: bool) -> bool:
         """Where `steps.c` is compiled; it does not have dL/dx."""
-        able = usable(problem.x_BTF) and not problem.x_BTF.requires_grad and problem.sparsity_KBTN is None
+        able = usable(problem.x_BTF) and not problem.x_BTF.requires_grad
+        if problem.sparsity_KBTN is not None:  # what was compiled before this was added does not have it
+            able = able and hasattr(library(), "backward_frames_f32")
         return able and (by_name or problem.cheaper_by_gram())
 
     def forward(self, problem: Problem, needs: Needs | None) -> tuple[Tensor, list[Tensor]]:
         """Return h (B, T, N), and all activations for parts of the sequences."""
         layers = Layers.of(problem, gram=True)
         packed = Packed(panels(layers.scaled_KFN), panels(layers.A_KNN()), layers.threshold_KN.contiguous())
+        threshold_KBTN = None
+        if problem.sparsity_KBTN is not None:
+            lambda_KBTN = problem.sparsity_KN[:, None, None] + problem.sparsity_KBTN
+            threshold_KBTN = lambda_KBTN / problem.alpha_KN[:, None, None]
         if needs is None:
-            return activations(problem.x_BTF, problem.h0_BN, packed), []
-        return forward(problem.x_BTF, problem.h0_BN, packed)
+            return activations(problem.x_BTF, problem.h0_BN, packed, threshold_KBTN), []
+        return forward(problem.x_BTF, problem.h0_BN, packed, threshold_KBTN)
 
     def backward(self, dh_BTN: Tensor, problem: Problem, kept: list[Tensor], needs: Needs) -> Gradients:
         """The gradients of all tensors but x."""
         sums = Sums(Layers.of(problem, gram=True))
-        ds_BN, sums.eg_KFN, sums.sg_K = backward(dh_BTN, problem.x_BTF, kept, sums.layers.A_KNN())
+        of_frames = problem.sparsity_KBTN
+        ds_BN, sums.eg_KFN, sums.sg_K, g_KBTN = backward(
+            dh_BTN, problem.x_BTF, kept, sums.layers.A_KNN(), keep_g=of_frames is not None
+        )
         if not problem.residual_first_layer:
             sums.sg_K[0] = 0  # that layer's matrix is the identity, whatever W is
-        return None, ds_BN, *sums.gradients(problem.sparsity_KN), None
+        dsparsity = None
+        if of_frames is not None and g_KBTN is not None:
+            sums.lambda_g_KN = (of_frames * g_KBTN).sum((1, 2))
+            dsparsity = by_sparsity(g_KBTN, sums.layers, shared=len(of_frames) == 1)
+        return None, ds_BN, *sums.gradients(problem.sparsity_KN), dsparsity
 
 
 class _Scan(ctypes.Structure):
@@ -96,18 +109,24 @@ def panels(A: Tensor, most: int = _PANEL) -> Tensor:
     return padded.reshape(*A.shape[:-2], rows, n, width).transpose(-3, -2).contiguous()
 
 
-def activations(x_BTF: Tensor, h0_BN: Tensor, layers: Packed) -> Tensor:
-    """Activations h (B, T, N) of the last layer; those of the others are kept for a block of frames only."""
+def activations(x_BTF: Tensor, h0_BN: Tensor, layers: Packed, threshold_KBTN: Tensor | None = None) -> Tensor:
+    """Activations h (B, T, N) of the last layer; those of the others are kept for a block of frames only.
+
+    `threshold_KBTN` is lambda / alpha of every frame, instead of that of the layers.
+    """
     (B, T, _), N = x_BTF.shape, h0_BN.shape[1]
     h_BTN, state = x_BTF.new_empty(B, T, N), h0_BN
     n = max(1, _BLOCK // max(1, B))
     for t in range(0, T, n):
-        h, _ = forward(x_BTF[:, t : t + n], state, layers)
+        thresholds = None if threshold_KBTN is None else threshold_KBTN[:, :, t : t + n]
+        h, _ = forward(x_BTF[:, t : t + n], state, layers, thresholds)
         h_BTN[:, t : t + n], state = h, h[:, -1]
     return h_BTN
 
 
-def forward(x_BTF: Tensor, h0_BN: Tensor, layers: Packed) -> tuple[Tensor, list[Tensor]]:
+def forward(
+    x_BTF: Tensor, h0_BN: Tensor, layers: Packed, threshold_KBTN: Tensor | None = None
+) -> tuple[Tensor, list[Tensor]]:
     """Activations h (B, T, N) of the last layer, and of all layers (K, 1 + T, b, N) for parts of the sequences.
 
     The first frame of the last layer is the state before, h0; that of the others is not used.
@@ -118,24 +137,40 @@ def forward(x_BTF: Tensor, h0_BN: Tensor, layers: Packed) -> tuple[Tensor, list[
         x, h = x_BTF[part], h_BTN[part]
         H = x.new_empty(K, 1 + T, len(x), N)
         H[-1, 0] = h0_BN[part]
+        struct = _struct(x, h, H, layers.A_KNN, layers)
+        if threshold_KBTN is not None:
+            H[:, 1:] = -threshold_KBTN[:, part].transpose(1, 2)
+            struct.threshold = None
         kept.append(H)
-        calls.append(partial(_call, "forward", _struct(x, h, H, layers.A_KNN, layers), h))
+        calls.append(partial(_call, "forward", struct, h))
     _in_threads(calls)
     return h_BTN, kept
 
 
-def backward(dh_BTN: Tensor, x_BTF: Tensor, kept: list[Tensor], A_KNN: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of h0, (B, N), and the sums over all rows [x, 1]^T g (K, F + 1, N) and s^T g (K, N, N)."""
-    (B, _, F), (K, N, _) = x_BTF.shape, A_KNN.shape
-    x_BTF, A_T, ds_BN, sums, calls = _rows_together(x_BTF), panels(A_KNN.mT), x_BTF.new_zeros(B, N), [], []
+def backward(
+    dh_BTN: Tensor, x_BTF: Tensor, kept: list[Tensor], A_KNN: Tensor, *, keep_g: bool = False
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """Gradients of h0, (B, N), and the sums over all rows [x, 1]^T g (K, F + 1, N) and s^T g (K, N, N).
+
+    To `keep_g`, also g (K, B, T, N).
+    """
+    (B, T, F), (K, N, _) = x_BTF.shape, A_KNN.shape
+    x_BTF, A_T, ds_BN = _rows_together(x_BTF), panels(A_KNN.mT), x_BTF.new_zeros(B, N)
+    sums, all_g, calls = [], [], []
     ends = itertools.accumulate((H.shape[2] for H in kept), initial=0)
     for H, (begin, end) in zip(kept, itertools.pairwise(ends), strict=True):
         x, dh, ds = x_BTF[begin:end], dh_BTN[begin:end], ds_BN[begin:end]
         sums.append((x.new_zeros(K, F + 1, N), x.new_zeros(K, N, N)))
-        calls.append(partial(_call, "backward", _struct(x, dh, H, A_T), dh, ds, *sums[-1]))
+        arguments = (_struct(x, dh, H, A_T), dh, ds, *sums[-1])
+        if keep_g:
+            all_g.append(x.new_zeros(K, T, len(x), N))
+            calls.append(partial(_call, "backward_frames", *arguments, all_g[-1]))
+        else:
+            calls.append(partial(_call, "backward", *arguments))
     _in_threads(calls)
     xg_KFN, sg_KNN = (torch.stack(parts).sum(0) if len(parts) > 1 else parts[0] for parts in zip(*sums, strict=True))
-    return ds_BN, xg_KFN, sg_KNN
+    g_KBTN = torch.cat(all_g, 2).transpose(1, 2) if keep_g else None
+    return ds_BN, xg_KFN, sg_KNN, g_KBTN
 
 
 def _rows_together(x: Tensor) -> Tensor:

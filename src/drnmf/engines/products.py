@@ -109,3 +109,9 @@ class Sums:
         dW_KFN = eg_KFN / alpha_KN[:, None] - explained_KFN
         dalpha_KN = (sparsity_KN * g_KN + self.lambda_g_KN - projection_KN) / alpha_KN.square()
         return dW_KFN, dalpha_KN, -g_KN / alpha_KN
+
+
+def by_sparsity(g_KCBN: Tensor, layers: Layers, *, shared: bool) -> Tensor:
+    """dL/dlambda of single frames: -g / alpha (K, C, B, N); summed, (1, C, B, N), where all layers share it."""
+    gradient_KCBN = -g_KCBN / layers.alpha_KN[:, None, None]
+    return gradient_KCBN.sum(0, keepdim=True) if shared else gradient_KCBN

@@ -63,7 +63,7 @@ class Network(NamedTuple):
         return _Network(*sizes, *pointers, self.level, self.power, self.floor)
 
     def takes(self, x_BTF: Tensor) -> bool:
-        """Whether `activations` is for such frames: frames that do not depend on each other PyTorch does as fast."""
+        """Whether `activations` takes such frames. Where they do not depend on each other, PyTorch is as fast."""
         from drnmf.engines import compiled as steps
 
         same = steps.usable(x_BTF) and library.type_name(x_BTF.dtype) == str(self.rate_KN.dtype) and self.h0_N is None
@@ -115,7 +115,7 @@ def pack(
     warm_start: bool = True,
     residual_first_layer: bool = True,
 ) -> Network:
-    """Pack a network, in the form that reads less: of A only the rows of active atoms are read.
+    """Pack a network in the form that reads less memory: the Gram form only reads the rows of A of active atoms.
 
     `h0_N` is where the first frame starts, and without `warm_start` every other.
     """
@@ -154,14 +154,14 @@ class _Stream(ctypes.Structure):
 
 
 class Stream:
-    """Sound (channels, samples) through a network, a hop after the other: what its mask removes.
+    """Takes sound (channels, samples) through a network, hop by hop, and returns what its mask removes.
 
     Args:
         network: what makes the mask.
-        channels: that share one mask.
-        strength: how much of what the mask removes is removed.
-        top: bins; if given, a further row of the output tells the share that is removed there.
-        silence: sum of magnitudes there below which there is nothing to weigh the mask by.
+        channels: how many share one mask.
+        strength: the share of what the mask removes that is returned.
+        top: if given, one more row of the output holds the share that is removed in these bins.
+        silence: where the magnitudes in these bins add up to less, that share is scaled down.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class Stream:
         window = np.sqrt(0.5 - 0.5 * np.cos(angles)).astype(dtype)  # `signal.spectra.sqrt_hann`
         self._waiting, self._tail = np.zeros((channels, WINDOW), dtype), np.zeros((rows, WINDOW), dtype)
         self._h = np.zeros(network.threshold_KN.shape[1], dtype)
-        # sound goes through memory of our own, whose address is known: asking numpy for one takes its time
+        # sound passes through buffers of our own: asking numpy for an address at every call would take too long
         self._in, self._out = np.zeros((channels, _SAMPLES), dtype), np.zeros((rows, _SAMPLES + HOP), dtype)
         struct, bins = network.struct(), (0, 0) if top is None else (top.start, top.stop)
         arrays = (window, turns, self._waiting, self._tail, self._h, self._in, self._out)
@@ -183,7 +183,7 @@ class Stream:
         )
         self._address = ctypes.c_void_p(ctypes.addressof(self._stream))
         self._silent = network.silent_N
-        self._memory = network, struct, window, turns  # what the addresses above stand for must not go away
+        self._memory = network, struct, window, turns  # keeps alive what the addresses above point to
         self._feed = library.function("feed", dtype)
         self.start()
 
@@ -193,7 +193,7 @@ class Stream:
         self._stream.waits, self._stream.loudness, self._stream.peak = WINDOW - HOP, 0.0, 0.0
 
     def feed(self, x: Samples) -> Samples:
-        """The next samples (channels, n); what they complete, (rows, hops of samples)."""
+        """Take the next samples (channels, n); return what is removed from those they complete (rows, hops x HOP)."""
         n = x.shape[1]
         if n > _SAMPLES:
             return np.concatenate([self.feed(x[:, i : i + _SAMPLES]) for i in range(0, n, _SAMPLES)], 1)

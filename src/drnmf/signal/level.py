@@ -6,7 +6,7 @@ A network with thresholds depends on the level of its input. Divided by a runnin
     p_t = max(0.999 p_{t-1}, s_t)                           its peak, half forgotten after 5.5 s
     level_t = sqrt(p_t), at least SILENCE
 
-It knows the past only, rises at once and falls slowly, so that a pause does not make the next word too loud. Both start
+It uses only the past, rises at once and falls slowly, so that a pause does not make the next word too loud. Both start
 from 0. Names of tensors end in their shape: B sequences, T frames, F bins.
 """
 

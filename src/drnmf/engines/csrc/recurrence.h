@@ -3,7 +3,8 @@
 /* Frames in a block: enough rows for the products, few enough that what they need of each other stays in cache. */
 INLINE int64_t NAME(block)(const Scan *z) { return z->B < 32 ? 128 / z->B : 4; }
 
-/* H[k, t + 1 ...] = b^(k) = (x W_k - lambda_k) / alpha_k for n frames from t on. */
+/* H[k, t + 1 ...] = b^(k) = (x W_k - lambda_k) / alpha_k for n frames from t on. Without `threshold`, -lambda_k / alpha_k
+ * is already there, for every frame its own. */
 static TARGET void NAME(project)(const Scan *z, int64_t t, int64_t n, int32_t *active) {
     const int64_t N = z->N, frame = z->B * N;
     const int64_t along = n >= z->B; /* rows of a tile are frames, or sequences if there are more of them */
@@ -11,10 +12,10 @@ static TARGET void NAME(project)(const Scan *z, int64_t t, int64_t n, int32_t *a
     const int64_t h_row = along ? frame : N, h_other = along ? N : frame;
     const int64_t x_row = along ? z->x_frame : z->x_sequence, x_other = along ? z->x_sequence : z->x_frame;
     const real *x = (const real *)z->x + t * z->x_frame, *W = z->W, *threshold = z->threshold;
-    for (int64_t k = 0; k < z->K; k++, W += z->W_layer, threshold += N) {
+    for (int64_t k = 0; k < z->K; k++, W += z->W_layer) {
         real *b = (real *)z->H + (k * (z->T + 1) + t + 1) * frame;
-        for (int64_t r = 0; r < n * z->B; r++)
-            for (int64_t i = 0; i < N; i++) b[r * N + i] = -threshold[i];
+        for (int64_t r = 0; threshold && r < n * z->B; r++)
+            for (int64_t i = 0; i < N; i++) b[r * N + i] = -threshold[k * N + i];
         for (int64_t o = 0; o < others; o++)
             NAME(add_rows)(rows, b + o * h_other, h_row, N, x + o * x_other, x_row, W, z->N_step, z->F, active);
     }
@@ -67,8 +68,8 @@ static TARGET void NAME(back)(const Scan *z, int64_t t, int64_t n, const real *d
 }
 
 /* ds (B, N), the gradient of the state before, and sums over all rows, added to xg (K, F + 1, N) and
- * sg (K, N, N): [x, 1]^T g and s^T g. */
-static TARGET int NAME(backward)(const Scan *z, const real *dh, real *ds, real *xg, real *sg) {
+ * sg (K, N, N): [x, 1]^T g and s^T g. If `all` is given, it gets g of all frames, (K, T, B, N). */
+static TARGET int NAME(backward)(const Scan *z, const real *dh, real *ds, real *xg, real *sg, real *all) {
     const int64_t N = z->N, F = z->F, B = z->B, frame = B * N, layer = (z->T + 1) * frame, block = NAME(block)(z);
     int32_t *active = malloc((N + F) * sizeof *active);
     real *G = malloc((z->K * block * frame + LANES) * sizeof(real)); /* the last register of a row is read in full */
@@ -84,6 +85,7 @@ static TARGET int NAME(backward)(const Scan *z, const real *dh, real *ds, real *
         for (int64_t k = 0; k < z->K; k++) {
             const real *s = (const real *)z->H + (k ? (k - 1) * layer + frame : (z->K - 1) * layer) + t * frame;
             const real *g = G + k * (end - t) * frame;
+            if (all) memcpy(all + (k * z->T + t) * frame, g, (end - t) * frame * sizeof(real));
             NAME(add_outer)(F + 1, xg + k * (F + 1) * N, N, N, rows, F + 1, g, N, (end - t) * B);
             NAME(add_outer)(N, sg + k * N * N, N, N, s, N, g, N, (end - t) * B);
         }

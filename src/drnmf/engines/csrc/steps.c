@@ -1,8 +1,8 @@
-/* DR-NMF on the CPU. `steps.py` loads and calls this; where it could not be compiled, PyTorch does the same.
+/* DR-NMF on the CPU. `library.py` loads this; where it could not be compiled, PyTorch does the same.
  *
  * `arithmetic.h` holds what is computed. It is compiled here for several instruction sets, of which the best is chosen
  * when the program runs: one binary fits all machines. Nothing here starts threads: sequences do not depend on each
- * other, and a caller who has several processors shares them out.
+ * other, and the caller spreads them over its processors.
  */
 
 #include <stdint.h>
@@ -34,7 +34,7 @@ typedef struct {
     const void *x;                       /* (B, T, F) */
     const void *W;                       /* (K, F, N), W_k / alpha_k */
     const void *A;                       /* (K, N, N), A_k = I - W_k^T W_k / alpha_k; backward its transpose */
-    const void *threshold;               /* (K, N), lambda_k / alpha_k */
+    const void *threshold;               /* (K, N), lambda_k / alpha_k; or NULL: it is in H, for every frame its own */
     void *H;                             /* (K, 1 + T, B, N), all activations; H[-1, 0] is the state before */
 } Scan;
 
@@ -53,7 +53,7 @@ typedef struct {
     double power, floor;          /* of magnitudes; of the mask's denominator */
 } Network;
 
-/* Sound on its way through a network. If there are bins from `top` to `top_end`, a further row of the output tells the
+/* Sound on its way through a network. If there are bins from `top` to `top_end`, one more row of the output holds the
  * share that is removed there. */
 typedef struct {
     const Network *network;
@@ -94,7 +94,7 @@ typedef struct {
 #define TILE 2
 #include "arithmetic.h"
 
-/* How large the structures above are: a caller who knows them otherwise belongs to another version of this file. */
+/* How large the structures above are: a caller with other sizes was written for another version of this file. */
 EXPORT int size_of_scan(void) { return sizeof(Scan); }
 EXPORT int size_of_network(void) { return sizeof(Network); }
 EXPORT int size_of_stream(void) { return sizeof(Stream); }
@@ -102,7 +102,10 @@ EXPORT int size_of_stream(void) { return sizeof(Stream); }
 #define FUNCTIONS(real, type)                                                                                     \
     EXPORT int forward_##type(const Scan *scan, real *h) { return BEST(forward_##type)(scan, h); }                \
     EXPORT int backward_##type(const Scan *scan, const real *dh, real *ds, real *xg, real *sg) {                  \
-        return BEST(backward_##type)(scan, dh, ds, xg, sg);                                                       \
+        return BEST(backward_##type)(scan, dh, ds, xg, sg, 0);                                                    \
+    }                                                                                                             \
+    EXPORT int backward_frames_##type(const Scan *scan, const real *dh, real *ds, real *xg, real *sg, real *g) {  \
+        return BEST(backward_##type)(scan, dh, ds, xg, sg, g);                                                    \
     }                                                                                                             \
     EXPORT int activations_##type(const Network *network, const real *x, int64_t T, real *state, real *h) {       \
         return BEST(activations_##type)(network, x, T, state, h);                                                 \
