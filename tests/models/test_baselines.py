@@ -147,7 +147,7 @@ def test_many_layers_of_sista_solve_its_problem():
     assert (smooth[~active].abs() <= 0.8 + 1e-6).all()
 
 
-def test_sista_steps_at_its_lipschitz_constant_unless_told():
+def test_sista_steps_at_its_lipschitz_constant_by_default():
     W = dictionary()
     expected = 1.1 * lipschitz(W)
     torch.testing.assert_close(SistaRNN.from_dictionary(W, 2).log_alpha.exp(), torch.full((2,), expected).to(W))

@@ -205,7 +205,7 @@ class DRNMF(Separator):
         return h_BTN, (last_BN, *loudness)
 
     def freeze(self) -> Self:
-        """A copy to be used as it is, its weights computed once: for frame by frame use, where that would cost most."""
+        """A copy that is no longer trained, its weights computed once: for each frame, that would take longest."""
         model = super().freeze()
         model._frozen = model.weights()
         model.network = model._packed(model._frozen)

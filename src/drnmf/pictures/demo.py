@@ -34,7 +34,7 @@ class Result:
 
 
 def run(folder: Path | str) -> Result:
-    """Enhance, score and draw; everything goes into `folder`, which is made if need be."""
+    """Enhance, score and draw; everything goes into `folder`, which is created if it is missing."""
     folder = Path(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -49,7 +49,7 @@ def draw_file(
 
     Args:
         model: any model.
-        path: any sound file; it is resampled if need be, and its channels are averaged.
+        path: any sound file, at any sample rate; its channels are averaged.
         name: the model's, for the title.
         start: where in the file to begin, in seconds.
         seconds: how much of it to draw, at most.
@@ -68,7 +68,7 @@ def draw_file(
 
 
 def save(figure: "Figure", path: Path | str, *, dpi: int = 100) -> None:
-    """Write a picture; the suffix says of which kind, and a reader never sees a half-written one."""
+    """Write a picture in the format of its suffix; a reader never sees a half-written one."""
     path = Path(path)
     kinds = sorted(figure.canvas.get_supported_filetypes())
     if path.suffix[1:].lower() not in kinds:
