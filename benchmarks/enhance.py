@@ -1,4 +1,4 @@
-"""Enhancing: memory and time of long files, time per hop of a live stream, and what running pieces as a batch gains.
+"""Enhancing: memory and time of long files, and time per hop of a live stream.
 
 Beside the model that comes with the package stand some that are not trained.
 """
@@ -18,7 +18,6 @@ if TYPE_CHECKING:  # imported in functions: memory is counted from a bare interp
     from drnmf import Separator
 
 BARE_MB = peak_memory_mb()
-IN_PIECES = "LSTM 2x54"  # what is compiled takes no pieces
 UNTRAINED = {"DR-NMF K=2 N=200": 2, "DR-NMF K=5 N=200": 5}
 HOURS = 1.0
 FILES = {  # rate, channels, encoding
@@ -35,10 +34,8 @@ def models() -> list[str]:
 
 def model(name: str) -> "Separator":
     from benchmarks.separators import dictionary
-    from drnmf import DRNMF, LSTMMask, load_model
+    from drnmf import DRNMF, load_model
 
-    if name == IN_PIECES:
-        return LSTMMask(2, 54, generator=torch.Generator().manual_seed(1))
     return DRNMF.from_dictionary(dictionary(200, 1), UNTRAINED[name]) if name in UNTRAINED else load_model(name)
 
 
@@ -106,32 +103,6 @@ def measure_hops(name: str, seconds: str) -> Row:
     }
 
 
-def measure_pieces(name: str, seconds: str) -> Row:
-    """A long block in sequence and in pieces."""
-    from drnmf import Streamer
-
-    network, sound = model(name), noisy(float(seconds))
-    outputs, times = [], []
-    for pieces in (1, 8):
-        best = float("inf")
-        for _ in range(3):
-            streamer = Streamer(network, pieces=pieces)
-            start = time.perf_counter()
-            out = torch.cat([streamer.feed(sound), streamer.flush()])
-            best = min(best, time.perf_counter() - start)
-        outputs.append(out)
-        times.append(best)
-    difference = 20 * torch.log10((outputs[1] - outputs[0]).norm() / outputs[0].norm()).item()
-    return {
-        "milliseconds": 1000 * times[1],
-        "per": f"{float(seconds):.0f} s",
-        "real_time_factor": times[1] / float(seconds),
-        "sequential_milliseconds": 1000 * times[0],
-        "gain": times[0] / times[1],
-        "difference_db": max(difference, -200.0),
-    }
-
-
 def run(*, quick: bool = False) -> list[Row]:
     """All cases, each in a process of its own."""
     rows = []
@@ -144,13 +115,10 @@ def run(*, quick: bool = False) -> list[Row]:
     for name in models():
         row = in_fresh_process("benchmarks.enhance", "hops", name, "10" if quick else "60")
         rows.append({"case": f"live, {name} ({row['processor_milliseconds']:.2f} ms of processor)", **row})
-    row = in_fresh_process("benchmarks.enhance", "pieces", IN_PIECES, "120" if quick else "260")
-    gain = f"{row['gain']:.1f} times faster than in sequence, {row['difference_db']:.0f} dB apart"
-    rows.append({"case": f"8 pieces, {IN_PIECES}: {gain}", **row})
     return [{"part": "enhance", **row} for row in rows]
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    measure = {"file": measure_file, "hops": measure_hops, "pieces": measure_pieces}[sys.argv[1]]
+    measure = {"file": measure_file, "hops": measure_hops}[sys.argv[1]]
     print(json.dumps(measure(*sys.argv[2:])))

@@ -21,7 +21,6 @@ from drnmf.pictures import demo
 from drnmf.signal import audio
 from drnmf.use.files import _parts, enhance_file
 from drnmf.use.folders import Task, enhance_tree, plan, shard, suffix_of, summary
-from drnmf.use.streaming_torch import OVERLAP
 from examples import build, recording, seeded
 
 MODEL = build("drnmf").float()
@@ -97,9 +96,8 @@ def test_samples_that_are_no_numbers_are_refused(bad, at):
                 enhance(sound, rate, MODEL)
 
 
-def test_long_sound_goes_in_blocks_and_pieces(monkeypatch):
+def test_long_sound_goes_in_blocks(monkeypatch):
     x = noisy(seconds=5.0).repeat(1, 12)
-    assert x.shape[1] > 4 * OVERLAP * 128  # long enough for two pieces
     whole = enhance(x, 16000, MODEL)
     torch.testing.assert_close(whole, expected(x), rtol=0, atol=1e-4)
     monkeypatch.setattr(module, "_BLOCK", 10000)

@@ -11,7 +11,6 @@ import drnmf
 from drnmf import InputError, Separator, Streamer
 from drnmf.signal import audio
 from drnmf.use.streaming import _delay
-from drnmf.use.streaming_torch import ModelStream
 from examples import MODELS, build, recording, seeded
 
 
@@ -231,36 +230,11 @@ def test_half_precision_weights_are_for_storage_only():
     assert (y - offline(model, x)).norm() / y.norm() < 0.01
 
 
-def test_long_blocks_in_pieces_equal_the_sequence_to_minus_60_db(monkeypatch):
-    monkeypatch.setattr("drnmf.engines.compiled.library", lambda: None)  # what is compiled takes no pieces
-    model, x = build("drnmf"), noisy(60.0)
-    counts = []
-    run = ModelStream._warm_up
-    monkeypatch.setattr(
-        ModelStream, "_warm_up", lambda self, pieces: counts.append(pieces.shape[1]) or run(self, pieces)
-    )
-    in_sequence = streamed(Streamer(model), x, len(x))
-    assert counts == []
-    in_pieces = streamed(Streamer(model, pieces=8), x, len(x))
-    assert counts == [2]
-    assert 20 * torch.log10((in_pieces - in_sequence).norm() / in_sequence.norm()) < -60
-    torch.testing.assert_close(in_pieces, offline(model, x), rtol=0, atol=1e-3)
-
-
-def test_pieces_that_do_not_agree_run_again(monkeypatch):
-    model, x = Average(257), noisy(120.0)  # remembers longer than pieces overlap
-    expected = offline(model, x)
-    torch.testing.assert_close(streamed(Streamer(model, pieces=8), x, len(x)), expected, rtol=0, atol=1e-6)
-    monkeypatch.setattr("drnmf.use.streaming_torch._disagreeing", lambda ends, starts: [])
-    assert (streamed(Streamer(model, pieces=8), x, len(x)) - expected).norm() > 0.01 * expected.norm()
-
-
-def test_every_model_runs_in_pieces():
-    x = noisy(60.0)
-    for name in MODELS:
-        expected = streamed(Streamer(build(name)), x, len(x))
-        error = (streamed(Streamer(build(name), 16000, pieces=2), x, len(x)) - expected).norm() / expected.norm()
-        assert error < 1e-3, name
+def test_a_long_block_is_as_good_as_short_ones(monkeypatch):
+    monkeypatch.setattr("drnmf.engines.compiled.library", lambda: None)  # PyTorch's stream
+    x = noisy(20.0)  # more frames than are computed at a time
+    for model in (build("drnmf"), Average(257)):
+        torch.testing.assert_close(streamed(Streamer(model), x, len(x)), offline(model, x), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -296,7 +270,6 @@ def test_bad_blocks_are_refused_and_do_no_harm(block, reason):
         ((16000,), {"channels": 0}, "channel"),
         ((16000,), {"strength": 1.1}, "strength"),
         ((16000,), {"strength": float("nan")}, "strength"),
-        ((16000,), {"pieces": 0}, "piece"),
     ],
 )
 def test_bad_settings_are_refused(arguments, options, reason):

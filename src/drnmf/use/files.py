@@ -33,7 +33,6 @@ log = logging.getLogger("drnmf")
 PIPE = "-"  # stdin as a source, stdout as a target
 _BLOCK = 2**22  # samples of all channels at a time, at their own rate and at 16 kHz
 _PART = 2**16  # samples of a channel written at a time
-_PIECES = 8
 _MOST_CHANNELS, _FEWEST_SAMPLES = 32, 1024
 _BITS = {"PCM_S8": 8, "PCM_U8": 8, "PCM_16": 16, "PCM_24": 24}  # encodings whose samples are exact in float32
 _FINER = ("PCM_32", "FLOAT", "DOUBLE")
@@ -65,7 +64,7 @@ def enhance(
     C, N = x.shape
     if N == 0:
         raise InputError("there are no samples to enhance")
-    streamer = Streamer(model, sample_rate, channels=C, strength=strength, pieces=_PIECES)
+    streamer = Streamer(model, sample_rate, channels=C, strength=strength)
     size, done = _block_size(C, streamer.sample_rate), 0
     for block in chain((x[:, i : i + size] for i in range(0, N, size)), [None]):
         kept, removed = streamer.advance(block)
@@ -122,7 +121,7 @@ def enhance_file(
     sound = _open(source, raw)
     subtype = _subtype(target, sound.subtype, raw is not None)
     with _about(source):
-        streamer = Streamer(model, sound.rate, channels=sound.channels, strength=strength, pieces=_PIECES)
+        streamer = Streamer(model, sound.rate, channels=sound.channels, strength=strength)
     done = clipped = 0
     with _outputs(targets, sound, subtype, raw is not None) as outputs:
         for block in chain(sound.blocks, [None]):

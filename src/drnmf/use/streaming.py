@@ -43,8 +43,6 @@ class Streamer:
         sample_rate: of the sound, in Hz.
         channels: blocks are (channels, samples), or (samples,) for one channel.
         strength: how much of the noise to remove, from 0 (nothing) to 1 (all that the mask says).
-        pieces: if above 1, a block of many seconds is cut into up to so many pieces, which overlap and run as one
-            batch. Where two meet they must agree to -60 dB; if they do not, the later one runs again.
     """
 
     def __init__(
@@ -54,18 +52,17 @@ class Streamer:
         *,
         channels: int = 1,
         strength: float = 1.0,
-        pieces: int = 1,
     ) -> None:
         low, high = RATES
         if not low <= sample_rate <= high or sample_rate != int(sample_rate):
             raise InputError(f"the sample rate must be a whole number from {low} to {high} Hz, got {sample_rate}")
-        if channels < 1 or pieces < 1:
-            raise InputError(f"there must be at least one channel and one piece, got {channels} and {pieces}")
+        if channels < 1:
+            raise InputError(f"there must be at least one channel, got {channels}")
         if not 0 <= strength <= 1:
             raise InputError(f"strength must lie between 0 and 1, got {strength}")
         self.sample_rate, self.channels, self.strength = int(sample_rate), channels, strength
         top = None if sample_rate == SAMPLE_RATE else min(self.sample_rate, SAMPLE_RATE) / 2
-        remover = _Remover(_stream(_frozen(model), channels, strength, top, pieces))
+        remover = _Remover(_stream(_frozen(model), channels, strength, top))
         self._remover = remover if top is None else _TwoBands(remover, channels, self.sample_rate)
         self._input = _Queue(channels)
         self._as_array, self._flat = True, False
@@ -124,15 +121,15 @@ class Streamer:
         return torch.from_numpy(y)
 
 
-def _stream(model: "Separator", channels: int, strength: float, top: float | None, pieces: int) -> "SoundStream":
+def _stream(model: "Separator", channels: int, strength: float, top: float | None) -> "SoundStream":
     """What makes the mask and applies it: compiled where the model has such a form, else PyTorch's."""
     settings: dict[str, Any] = {"channels": channels, "strength": strength, "top": _top_bins(top), "silence": _SILENCE}
     stream = model.stream(**settings)
     if stream is not None:
-        return stream  # as fast in sequence as in pieces
+        return stream
     from drnmf.use.streaming_torch import ModelStream
 
-    return ModelStream(model, **settings, pieces=pieces)
+    return ModelStream(model, **settings)
 
 
 class _Remover:
