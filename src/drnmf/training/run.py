@@ -34,7 +34,7 @@ from drnmf.training.datasets import EpochData, datasets
 from drnmf.training.dictionaries import make_dictionaries
 from drnmf.training.initial import new_model
 from drnmf.training.losses import LOSSES
-from drnmf.training.recipe import ModelSettings, Recipe
+from drnmf.training.recipe import ModelSettings, Recipe, TrainingSettings
 
 log = logging.getLogger("drnmf")
 # Lightning's remarks are for its programmers; what users should know is logged here
@@ -134,15 +134,29 @@ def _fit(recipe: Recipe, folder: Path, model: Separator, data: EpochData) -> dic
     settings = recipe.training
     rate = model.learning_rate if settings.learning_rate is None else settings.learning_rate
     clip = model.gradient_clip if settings.gradient_clip is None else settings.gradient_clip
-    module = Backpropagation(
-        model, LOSSES[settings.loss], rate, beta2=settings.beta2, falling=settings.schedule == "cosine"
-    )
+    falling = settings.schedule == "cosine"
+    module = Backpropagation(model, LOSSES[settings.loss], rate, beta2=settings.beta2, falling=falling)
     record = Record(module, folder, settings.patience)
+    trainer = _trainer(settings, folder, record, clip)
+    last = folder / LAST
+    if last.is_file():
+        log.info("continuing from %s", last)
+    try:
+        trainer.fit(module, data, ckpt_path=last if last.is_file() else None)
+    except SystemExit:  # what Lightning makes of Ctrl-C
+        raise KeyboardInterrupt from None
+    if trainer.interrupted:
+        raise KeyboardInterrupt
+    parameters = sum(p.numel() for p in model.parameters())
+    return {**record.best, "epochs": record.rows[-1]["epoch"], "parameters": parameters}
+
+
+def _trainer(settings: TrainingSettings, folder: Path, record: Record, clip: float) -> L.Trainer:
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what deterministic matrix products ask for
     state = ModelCheckpoint(
         folder, LAST.removesuffix(".ckpt"), save_on_train_epoch_end=True, enable_version_counter=False
     )
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what deterministic matrix products ask for
-    trainer = L.Trainer(
+    return L.Trainer(
         accelerator=settings.accelerator,
         devices=settings.devices,
         num_nodes=settings.nodes,
@@ -160,17 +174,6 @@ def _fit(recipe: Recipe, folder: Path, model: Separator, data: EpochData) -> dic
         enable_model_summary=False,
         log_every_n_steps=1,
     )
-    last = folder / LAST
-    if last.is_file():
-        log.info("continuing from %s", last)
-    try:
-        trainer.fit(module, data, ckpt_path=last if last.is_file() else None)
-    except SystemExit:  # what Lightning makes of Ctrl-C
-        raise KeyboardInterrupt from None
-    if trainer.interrupted:
-        raise KeyboardInterrupt
-    parameters = sum(p.numel() for p in model.parameters())
-    return {**record.best, "epochs": record.rows[-1]["epoch"], "parameters": parameters}
 
 
 def _tensorboard(folder: Path) -> Logger | bool:
