@@ -1,0 +1,59 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from benchmarks import quality
+
+from drnmf import audio
+from drnmf.data.mixing import Mixture
+
+
+@pytest.fixture
+def speech(speech_dir):
+    return audio.read(sorted(speech_dir.iterdir())[0])[0][0].numpy()
+
+
+def test_the_gain_of_speech_is_that_of_its_projection(speech):
+    noise = np.random.default_rng(0).standard_normal(len(speech)).astype(np.float32)
+    noise -= (noise @ speech) / (speech @ speech) * speech  # nothing of it lies along the speech
+    assert quality.gain_db(speech / 2 + noise, speech) == pytest.approx(-6.02, abs=0.01)
+    assert quality.score_onset(speech, speech) == pytest.approx({"early_gain_db": 0, "late_gain_db": 0}, abs=1e-6)
+
+
+def test_early_and_late_speech_have_gains_of_their_own(speech):
+    muffled = speech.copy()
+    muffled[: quality.EARLY] *= 0.1
+    gains = quality.score_onset(muffled, speech)
+    assert gains == pytest.approx({"early_gain_db": -20, "late_gain_db": 0}, abs=0.01)
+
+
+def test_the_onset_is_where_speech_begins(speech):
+    begin = quality.onset(speech)
+    late = np.concatenate([np.zeros(16000, np.float32), speech])
+    assert quality.onset(late) == pytest.approx(begin + 16000, abs=160)
+    assert np.square(speech[begin : begin + 160]).mean() > 10 * np.square(speech[:begin]).mean()
+
+
+def test_a_sample_has_every_snr_and_keeps_their_order():
+    snrs = [-6, -3, 0, 3, 6, 9] * 8
+    mixtures = [Mixture(str(i), Path(), None, Path(), 0, snr, -27) for i, snr in enumerate(snrs)]
+    chosen = quality.sample(mixtures, 4)
+    assert [mixture.snr_db for mixture in chosen] == [-6, -3, 0, 3, 6, 9] * 2
+    assert quality.sample(mixtures, 1) == mixtures
+
+
+def test_means_leave_out_what_is_not_defined_and_say_so():
+    rows = [{"sdr": 1.0, "pesq": 2.0}, {"sdr": 3.0, "pesq": float("nan")}]
+    assert quality.means(rows) == {"count": 2, "sdr": 2.0, "pesq": 2.0, "pesq_undefined": 1}
+
+
+def test_sets_of_one_commit_are_stored_side_by_side_and_older_ones_go(tmp_path):
+    path = tmp_path / "quality.json"
+    about = {"commit": "a", "every": 1}
+    quality.store(path, about, {"default": {"dev": {"sdr": 1.0}}})
+    quality.store(path, about, {"default": {"test": {"sdr": 2.0}}, "DTLN": {"test": {"sdr": 3.0}}})
+    assert quality.json.loads(path.read_text())["default"]["sets"] == {"dev": {"sdr": 1.0}, "test": {"sdr": 2.0}}
+    quality.store(path, {"commit": "b", "every": 1}, {"default": {"dev": {"sdr": 4.0}}})
+    stored = quality.json.loads(path.read_text())
+    assert stored["default"]["sets"] == {"dev": {"sdr": 4.0}}
+    assert stored["DTLN"]["sets"] == {"test": {"sdr": 3.0}}
