@@ -379,7 +379,7 @@ def test_a_chime2_tree_is_a_corpus_too(tmp_path, corpus_folder):
     ("arguments", "message"),
     [
         (["icassp2018", "-o", "out"], "no experiment 'icassp2018'; known: waspaa2017"),
-        (["waspaa2017", "-o", "out"], "say with --data where the corpus is"),
+        (["waspaa2017", "-o", "out"], "give --data, the folder of the corpus"),
         (["waspaa2017", "-o", "out", "--data", "nowhere"], "nowhere: has no train.csv, and is no CHiME2 tree either"),
         (["waspaa2017", "-o", "out", "--recipe", "best"], "no recipe 'best'"),
     ],
