@@ -52,6 +52,15 @@ def dictionary(context: int = 1) -> Tensor:
     return drnmf.train_dictionaries(V_clean, V_noisy, rank_per_source=N_SPEECH, max_iter=60, generator=seeded()).W
 
 
+def expecting(model: drnmf.PriorDRNMF, seed: int = 0) -> drnmf.PriorDRNMF:
+    """The same network after its weights have moved: maps, scales and layers are no longer those of the start."""
+    generator = seeded(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.3 * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
+    return model
+
+
 MODELS: dict[str, Callable[[Callable[[int], Tensor]], drnmf.Separator]] = {
     "drnmf": lambda W: drnmf.DRNMF.from_dictionary(W(1), 3),
     "drnmf_options": lambda W: drnmf.DRNMF.from_dictionary(
@@ -73,6 +82,9 @@ MODELS: dict[str, Callable[[Callable[[int], Tensor]], drnmf.Separator]] = {
     "drnmf_random": lambda W: drnmf.DRNMF(
         n_layers=2, n_features=len(W(1)), n_atoms=4, n_speech=3, sparsity=0.1, generator=seeded()
     ).double(),
+    "prior_drnmf": lambda W: expecting(
+        drnmf.PriorDRNMF.from_dictionary(W(1), n_layers=3, n_units=5, generator=seeded())
+    ),
     "lstm": lambda W: drnmf.LSTMMask(2, 3, n_features=len(W(1)), generator=seeded()).double(),
     "snmf": lambda W: drnmf.SparseNMFMask.from_dictionary(W(1), n_iter=20),
     "ista": lambda W: drnmf.ISTAMask.from_dictionary(W(1), n_iter=4),

@@ -11,6 +11,7 @@ from drnmf.models import PriorDRNMF
 from drnmf.models.masks import dictionary_mask
 from drnmf.signal.level import running_level
 from examples import dictionary, noisy, seeded
+from examples import expecting as moved
 
 PER_ATOM = {"alpha_per": "atom", "alpha_range": "weighted", "sparsity_per": "atom", "train_sparsity": True}
 COMMON = {"sparsity": 0.3, "level": 1.6, "power": 0.5, "epsilon": 1e-3}
@@ -21,13 +22,7 @@ def untrained(**options) -> PriorDRNMF:
 
 
 def expecting(seed: int = 0) -> PriorDRNMF:
-    """A network whose maps, scales and layers are no longer those of the start."""
-    model = untrained()
-    generator = seeded(seed)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.3 * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
-    return model
+    return moved(untrained(), seed)
 
 
 def frames() -> torch.Tensor:

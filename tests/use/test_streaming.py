@@ -63,7 +63,7 @@ def streamed(streamer: Streamer, x: Tensor, block: int) -> Tensor:
 
 
 @pytest.mark.parametrize("block", [1, 127, 128, 129, 4096])
-@pytest.mark.parametrize("name", ["drnmf", "lstm"])
+@pytest.mark.parametrize("name", ["drnmf", "lstm", "prior_drnmf"])
 def test_streaming_equals_offline(name, block):
     model, x = build(name).float(), noisy(1.0)
     torch.testing.assert_close(streamed(Streamer(model), x, block), offline(model, x), rtol=0, atol=1e-5)
@@ -204,7 +204,7 @@ def test_after_flush_a_new_stream_starts(rate):
 
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("rate", [16000, 48000])
-@pytest.mark.parametrize("name", ["drnmf", "drnmf_level"])
+@pytest.mark.parametrize("name", ["drnmf", "drnmf_level", "prior_drnmf"])
 def test_after_flush_nothing_is_left_of_what_was_heard(name, rate, compiled, monkeypatch):
     if not compiled:
         monkeypatch.setattr("drnmf.engines.compiled.library", lambda: None)

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import ctypes
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
 from drnmf.engines import library
+from drnmf.errors import InputError
 from drnmf.signal import HOP, WINDOW
 from drnmf.signal.audio import Samples
 
@@ -21,7 +22,16 @@ if TYPE_CHECKING:
 _SAMPLES = 4096  # of a channel that go through a network at a time
 
 
-class _Network(ctypes.Structure):
+class CPrior(ctypes.Structure):
+    """As in `steps.c`; all zeros: no prior."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("U", "listening", "U_step", "map_step")),
+        *((name, ctypes.c_void_p) for name in ("sparsity", "heard", "memory", "bias", "maps", "map_bias", "scale")),
+    )
+
+
+class CNetwork(ctypes.Structure):
     """As in `steps.c`."""
 
     _fields_ = (
@@ -29,11 +39,23 @@ class _Network(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("W_layer", "A_layer", "atoms_layer", "residual_first_layer")),
         *((name, ctypes.c_void_p) for name in ("A", "W", "atoms", "rate", "threshold", "reconstruction", "h0")),
         *((name, ctypes.c_double) for name in ("level", "power", "floor")),
+        ("prior", CPrior),
     )
 
 
-class Network(NamedTuple):
+class Packed(Protocol):
     """A whole network as it acts on single frames: what C reads, packed once."""
+
+    @property
+    def silent(self) -> Samples:
+        """The state after a silent frame: where a stream starts."""
+
+    def struct(self) -> CNetwork:
+        """As C takes it; valid as long as this exists."""
+
+
+class Network(NamedTuple):
+    """DR-NMF, packed."""
 
     W_KFN: Samples | None  # W / alpha, in the Gram form
     A_KNN: Samples | None  # I - W^T W / alpha, in the Gram form
@@ -42,7 +64,7 @@ class Network(NamedTuple):
     threshold_KN: Samples  # lambda / alpha
     reconstruction_NF: Samples
     h0_N: Samples | None  # where every frame starts, if not where the last one ended
-    silent_N: Samples  # after a silent frame: where a stream starts
+    silent: Samples  # after a silent frame: where a stream starts
     n_features: int
     n_speech: int
     residual_first_layer: bool
@@ -50,7 +72,7 @@ class Network(NamedTuple):
     power: float
     floor: float
 
-    def struct(self) -> _Network:
+    def struct(self) -> CNetwork:
         """As C takes it; valid as long as this exists."""
         K, N = self.threshold_KN.shape
         matrices = (self.W_KFN, self.A_KNN, self.atoms_KNF)
@@ -60,7 +82,7 @@ class Network(NamedTuple):
         vectors = (self.rate_KN, self.threshold_KN, self.reconstruction_NF, self.h0_N)
         arrays = (self.A_KNN, self.W_KFN, self.atoms_KNF, *vectors)
         pointers = (None if array is None else array.ctypes.data for array in arrays)
-        return _Network(*sizes, *pointers, self.level, self.power, self.floor)
+        return CNetwork(*sizes, *pointers, self.level, self.power, self.floor)
 
     def takes(self, x_BTF: Tensor) -> bool:
         """Whether `activations` takes such frames. Where they do not depend on each other, PyTorch is as fast."""
@@ -78,19 +100,31 @@ class Network(NamedTuple):
 
             layers = steps.Packed(*map(torch.from_numpy, (self.W_KFN, self.A_KNN, self.threshold_KN)))
             return steps.activations(x_BTF, h0_BN, layers)
-        (B, T, _), run, struct = x_BTF.shape, library.function("activations", x_BTF.dtype), self.struct()
-        x_BTF, state_BN, h_BTN = x_BTF.contiguous(), h0_BN.clone(), x_BTF.new_empty(B, T, h0_BN.shape[1])
-        for x, state, h in zip(x_BTF, state_BN, h_BTN, strict=True):
-            x_at, state_at, h_at = (ctypes.c_void_p(tensor.data_ptr()) for tensor in (x, state, h))
-            if not run(ctypes.byref(struct), x_at, ctypes.c_int64(T), state_at, h_at):
-                raise MemoryError("no memory for a frame")
-        return h_BTN
+        return frames(self.struct(), x_BTF, h0_BN)[0]
+
+
+def frames(network: CNetwork, x_BTF: Tensor, state_BS: Tensor) -> tuple[Tensor, Tensor]:
+    """What masks are made of, (B, T, N), for frames x = magnitude^power from a state; and the state after them."""
+    B, T, F = x_BTF.shape
+    S = 2 * network.N + network.prior.U if network.prior.U else network.N
+    if network.F != F or state_BS.shape != (B, S) or state_BS.dtype != x_BTF.dtype:
+        wanted = f"(B, T, {network.F}) and a state (B, {S}) of one dtype"
+        raise InputError(f"the network takes frames {wanted}, got {tuple(x_BTF.shape)} and {tuple(state_BS.shape)}")
+    run = library.function("activations", x_BTF.dtype)
+    x_BTF = x_BTF.contiguous()
+    state_BS = state_BS.contiguous().clone()
+    h_BTN = x_BTF.new_empty(B, T, network.N)
+    for x, state, h in zip(x_BTF, state_BS, h_BTN, strict=True):
+        x_at, state_at, h_at = (ctypes.c_void_p(tensor.data_ptr()) for tensor in (x, state, h))
+        if not run(ctypes.byref(network), x_at, ctypes.c_int64(T), state_at, h_at):
+            raise MemoryError("no memory for a frame")
+    return h_BTN, state_BS
 
 
 @cache
 def _agrees() -> bool:
     compiled = library.load()
-    structs = {"network": _Network, "stream": _Stream}
+    structs = {"network": CNetwork, "stream": _Stream}
     return compiled is not None and all(library.agrees(compiled, name, struct) for name, struct in structs.items())
 
 
@@ -139,7 +173,7 @@ def pack(
     arrays = W, A, atoms, rate, threshold, out, None if warm_start else h0, h0
     network = Network(*arrays, F, n_speech, residual_first_layer, level, power, floor)
     h_BTN = network.activations(W_KFN.new_zeros(1, 1, F), h0_N[None])
-    return network._replace(silent_N=h_BTN[0, 0].numpy())
+    return network._replace(silent=h_BTN[0, 0].numpy())
 
 
 class _Stream(ctypes.Structure):
@@ -165,31 +199,31 @@ class Stream:
     """
 
     def __init__(
-        self, network: Network, *, channels: int, strength: float, top: slice | None = None, silence: float = 0.0
+        self, network: Packed, *, channels: int, strength: float, top: slice | None = None, silence: float = 0.0
     ) -> None:
         angles = 2 * np.pi * np.arange(WINDOW) / WINDOW
-        dtype, rows = network.threshold_KN.dtype, channels + (top is not None)
+        dtype, rows = network.silent.dtype, channels + (top is not None)
         turns = np.stack([np.cos(angles), np.sin(angles)]).astype(dtype)
         window = np.sqrt(0.5 - 0.5 * np.cos(angles)).astype(dtype)  # `signal.spectra.sqrt_hann`
         self._waiting, self._tail = np.zeros((channels, WINDOW), dtype), np.zeros((rows, WINDOW), dtype)
-        self._h = np.zeros(network.threshold_KN.shape[1], dtype)
+        self._state = np.zeros_like(network.silent)
         # sound passes through buffers of our own: asking numpy for an address at every call would take too long
         self._in, self._out = np.zeros((channels, _SAMPLES), dtype), np.zeros((rows, _SAMPLES + HOP), dtype)
         struct, bins = network.struct(), (0, 0) if top is None else (top.start, top.stop)
-        arrays = (window, turns, self._waiting, self._tail, self._h, self._in, self._out)
+        arrays = (window, turns, self._waiting, self._tail, self._state, self._in, self._out)
         sizes = (channels, _SAMPLES, _SAMPLES + HOP, 0, *bins)
         self._stream = _Stream(
             ctypes.addressof(struct), *sizes, strength, silence, 0.0, 0.0, *(a.ctypes.data for a in arrays)
         )
         self._address = ctypes.c_void_p(ctypes.addressof(self._stream))
-        self._silent = network.silent_N
+        self._silent = network.silent
         self._memory = network, struct, window, turns  # keeps alive what the addresses above point to
         self._feed = library.function("feed", dtype)
         self.start()
 
     def start(self) -> None:
         """Start anew, after a window of zeros whose frame is done."""
-        self._waiting[:], self._tail[:], self._h[:] = 0, 0, self._silent
+        self._waiting[:], self._tail[:], self._state[:] = 0, 0, self._silent
         self._stream.waits, self._stream.loudness, self._stream.peak = WINDOW - HOP, 0.0, 0.0
 
     def feed(self, x: Samples) -> Samples:

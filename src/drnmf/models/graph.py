@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from drnmf.maths.divergence import FLOOR
 from drnmf.models.masks import MASK_FLOOR
@@ -72,15 +72,44 @@ class Graph:
         return self.node("Mul", magnitude, gain), self.node("Concat", loudness, peak, axis=1)
 
     def ista_step(
-        self, h: str, x: str, W: Tensor, *, alpha: Tensor, sparsity: Tensor, with_residual: bool = True
+        self,
+        h: str,
+        x: str,
+        W: Tensor,
+        *,
+        alpha: Tensor,
+        sparsity: Tensor,
+        factor: str | None = None,
+        with_residual: bool = True,
     ) -> str:
-        """relu(h + (W^T (x - W h) - sparsity) / alpha); without the residual, W h is left out.
+        """relu(h + (W^T (x - W h) - factor sparsity) / alpha); without the residual, W h is left out.
 
         The factored form, x - W h first, needs one matrix in the file instead of two, and far less work for many atoms.
         """
         error = self.node("Gemm", h, W, x, transB=1, alpha=-1.0) if with_residual else x
-        step = self.node("Mul", self.node("Gemm", error, W, -sparsity), 1 / alpha)
+        threshold: Value = -sparsity if factor is None else self.node("Mul", factor, -sparsity)
+        step = self.node("Mul", self.node("Gemm", error, W, threshold), 1 / alpha)
         return self.node("Relu", self.node("Add", h, step))
+
+    def gru_step(self, c: str, x: str, gru: nn.GRU) -> str:
+        """What a GRU of one layer remembers, (1, U), after c and x (1, N)."""
+
+        def gates(name: str) -> Tensor:
+            """PyTorch's gates (reset, update, new) in ONNX's order (update, reset, new)."""
+            r, z, n = getattr(gru, f"{name}_l0").chunk(3)
+            return torch.cat([z, r, n])[None]
+
+        x_11N = self.node("Reshape", x, [1, 1, gru.input_size])
+        c_11U = self.node("Reshape", c, [1, 1, gru.hidden_size])
+        biases = torch.cat([gates("bias_ih"), gates("bias_hh")], 1)
+        inputs = (x_11N, gates("weight_ih"), gates("weight_hh"), biases, "", c_11U)
+        _, after = self.nodes("GRU", 2, *inputs, hidden_size=gru.hidden_size, linear_before_reset=1)
+        return self.node("Reshape", after, [1, gru.hidden_size])
+
+    def bounded_exponential(self, c: str, to: nn.Linear, bound: float) -> str:
+        """exp(bound tanh(a / bound)) of a = to(c)."""
+        a = self.node("Gemm", c, to.weight, to.bias, transB=1)
+        return self.node("Exp", self.node("Mul", self.node("Tanh", self.node("Mul", a, 1 / bound)), bound))
 
     def multiplicative_step(self, h: str, x: str, W: Tensor, *, beta: float, sparsity: float) -> str:
         """One of `nmf.multiplicative_updates`; what does not depend on h is made once."""

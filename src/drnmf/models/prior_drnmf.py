@@ -1,19 +1,22 @@
 """DR-NMF with a recurrent prior over its atoms: thresholds that expect (`maths.prior` has the equations)."""
 
 import math
-from collections.abc import Mapping
-from typing import Any, Self
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 
+from drnmf.engines import streams
+from drnmf.engines.prior_network import PriorNetwork, pack
 from drnmf.engines.scan import scan
 from drnmf.errors import InputError
 from drnmf.maths import prior
 from drnmf.maths.nmf import check_dictionary, unit_norm
 from drnmf.models.base import Separator, State
 from drnmf.models.drnmf import compressed, eigenvector, weighted_alpha
-from drnmf.models.masks import dictionary_mask, split_sources
+from drnmf.models.graph import Frame, Graph
+from drnmf.models.masks import MASK_FLOOR, dictionary_mask, split_sources
 
 
 class Layers(nn.Module):
@@ -41,6 +44,15 @@ class Layers(nn.Module):
         return prior.Layers(alpha_KN, self.log_sparsity.exp(), self.log_h0.exp())
 
 
+class Weights(NamedTuple):
+    """The weights as they act, functions of the trained parameters."""
+
+    W_FN: Tensor
+    listener: prior.Layers
+    explainer: prior.Layers
+    scale_N: Tensor
+
+
 class PriorDRNMF(Separator):
     """A small DR-NMF listens, a GRU expects, DR-NMF explains the frame under what is expected; then the mask.
 
@@ -60,6 +72,9 @@ class PriorDRNMF(Separator):
         epsilon: added before logarithms, so that zeros can be represented.
         generator: source of the random numbers.
     """
+
+    network: PriorNetwork | None = None  # the weights of a frozen model, as compiled code takes them
+    _frozen: Weights | None = None
 
     def __init__(
         self,
@@ -133,30 +148,91 @@ class PriorDRNMF(Separator):
 
     def separate(self, magnitude: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """Mask (B, T, F) for magnitudes (B, T, F); the state is h, g (B, N), c (B, U) and the level (B, 2)."""
-        state = self._start(len(magnitude)) if state is None else state
+        weights = self.weights()
+        state = self._start(len(magnitude), weights) if state is None else state
         if magnitude.shape[1] == 0:
             return magnitude, state
-        W_FN = self.dictionary()
-        h_BTN, v_BTN, _, state = self._explained(magnitude, state, W_FN)
-        return dictionary_mask(self.log_scale.exp() * v_BTN * h_BTN, W_FN, self.n_speech), state
+        *memory, loudness_B2 = state
+        x_BTF, loudness = compressed(magnitude, loudness_B2, level=self.level, power=self.power)
+        if self.network is not None and self.network.takes(x_BTF):
+            weighted_BTN, *memory = self.network.weighted(x_BTF, *memory)
+        else:
+            h_BTN, v_BTN, _, memory = self._explained(x_BTF, memory, weights)
+            weighted_BTN = weights.scale_N * v_BTN * h_BTN
+        return dictionary_mask(weighted_BTN, weights.W_FN, self.n_speech), (*memory, *loudness)
 
-    def _start(self, n_sequences: int) -> State:
+    def _start(self, n_sequences: int, weights: Weights) -> State:
         """The state before the first frame."""
         c_U, loudness_2 = self.log_W.new_zeros(self.config["n_units"]), self.log_W.new_zeros(2)
-        starts = (self.explainer.log_h0.exp(), self.listener.log_h0.exp(), c_U, loudness_2)
+        starts = (weights.explainer.h0_N, weights.listener.h0_N, c_U, loudness_2)
         return tuple(start.expand(n_sequences, -1) for start in starts)
 
-    def _explained(self, magnitude: Tensor, state: State, W_FN: Tensor) -> tuple[Tensor, Tensor, Tensor, State]:
-        """h, v and the change of lambda in the last layer, all (B, T, N), and the next state."""
-        h_BN, g_BN, c_BU, loudness_B2 = state
-        x_BTF, loudness = compressed(magnitude, loudness_B2, level=self.level, power=self.power)
-        g_BTN = _scan(x_BTF, W_FN, self.listener.acting(W_FN), g_BN, None)
+    def _explained(
+        self, x_BTF: Tensor, memory: Sequence[Tensor], weights: Weights
+    ) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
+        """h, v and the change of lambda in the last layer, all (B, T, N); then h, g and c after the last frame."""
+        W_FN, listener, explainer, _ = weights
+        h_BN, g_BN, c_BU = memory
+        g_BTN = _scan(x_BTF, W_FN, listener, g_BN, None)
         c_BTU, c_1BU = self.gru(g_BTN, c_BU[None].contiguous())
-        explainer, expectation = self.explainer.acting(W_FN), self.expectation()
+        expectation = self.expectation()
         change_KBTN = prior.sparsity_change(c_BTU, explainer.sparsity_KN, expectation)
         h_BTN = _scan(x_BTF, W_FN, explainer, h_BN, change_KBTN)
-        memory = (h_BTN[:, -1], g_BTN[:, -1], c_1BU[0], *loudness)
-        return h_BTN, prior.weights(c_BTU, expectation), change_KBTN[-1], memory
+        after = [h_BTN[:, -1], g_BTN[:, -1], c_1BU[0]]
+        return h_BTN, prior.weights(c_BTU, expectation), change_KBTN[-1], after
+
+    def freeze(self) -> Self:
+        """A copy to be used as it is, its weights computed once, and packed for C where that can be used."""
+        model = super().freeze()
+        model._frozen = model.weights()
+        W_FN, listener, explainer, scale_N = model._frozen
+        if streams.usable(W_FN):
+            model.network = pack(
+                W_FN,
+                listener=listener,
+                explainer=explainer,
+                expectation=model.expectation(),
+                scale_N=scale_N,
+                n_speech=self.n_speech,
+                level=self.level,
+                power=self.power,
+                floor=MASK_FLOOR,
+            )
+        return model
+
+    def stream(self, *, channels: int, strength: float, top: slice | None, silence: float) -> streams.Stream | None:
+        """The frozen network in C, where it can be used."""
+        if self.network is None:
+            return None
+        return streams.Stream(self.network, channels=channels, strength=strength, top=top, silence=silence)
+
+    def onnx_frame(self, graph: Graph, magnitude: str, *state: str) -> Frame:
+        """As `separate`, but the state has h - h0 and g - g0, which start at zero."""
+        W_FN, listener, explainer, scale_N = self.weights()
+        levelled, loudness = graph.levelled(magnitude, state[3], self.level)
+        x = levelled if self.power == 1 else graph.node("Pow", levelled, self.power)
+
+        def layers(start: str, acting: prior.Layers, factor: str | None) -> tuple[str, str]:
+            """Activations after the layers, and what is carried on."""
+            h0 = acting.h0_N[None]
+            h = graph.node("Add", start, h0)
+            for alpha, sparsity in zip(acting.alpha_KN, acting.sparsity_KN, strict=True):
+                h = graph.ista_step(h, x, W_FN, alpha=alpha, sparsity=sparsity, factor=factor)
+            return h, graph.node("Sub", h, h0)
+
+        g, next_g = layers(state[1], listener, None)
+        c = graph.gru_step(state[2], g, self.gru)
+        factor, weight = (graph.bounded_exponential(c, to, prior.BOUND) for to in (self.to_sparsity, self.to_weight))
+        h, next_h = layers(state[0], explainer, factor)
+        weighted = graph.node("Mul", graph.node("Mul", h, scale_N[None]), weight)
+        return graph.dictionary_mask(weighted, W_FN, self.n_speech), [next_h, next_g, c, loudness]
+
+    def weights(self) -> Weights:
+        """The weights as they act."""
+        if self._frozen is not None:
+            return self._frozen
+        W_FN = self.dictionary()
+        return Weights(W_FN, self.listener.acting(W_FN), self.explainer.acting(W_FN), self.log_scale.exp())
 
     def dictionary(self) -> Tensor:
         """W (F, N): exp(log W) with unit-norm columns."""
@@ -181,8 +257,11 @@ class PriorDRNMF(Separator):
 
     def heard(self, magnitude: Tensor) -> dict[str, Tensor]:
         """The activations, as magnitudes; and lambda of the last layer, what was expected."""
-        h_BTN, _, change_BTN, _ = self._explained(magnitude[None], self._start(1), self.dictionary())
-        sparsity_TN = self.explainer.log_sparsity.exp()[-1] + change_BTN[0]
+        weights = self.weights()
+        *memory, _ = self._start(1, weights)
+        x_BTF = self.features(magnitude[None], self.config)
+        h_BTN, _, change_BTN, _ = self._explained(x_BTF, memory, weights)
+        sparsity_TN = weights.explainer.sparsity_KN[-1] + change_BTN[0]
         return {"activations": h_BTN[0] ** (1 / self.power), "expected sparsity λ": sparsity_TN}
 
 

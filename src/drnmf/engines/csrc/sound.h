@@ -1,6 +1,7 @@
 /* Frame by frame, and sound to sound; a part of `arithmetic.h`. */
 
-/* a[j] -= rate[j] (the j-th row of A, times e) for 1 or 8 rows of a single panel; e ends with zeros as they do. */
+/* a[j] -= rate[j] (the j-th row of A, times e) for 1 or 8 rows of a single panel; e ends with zeros as they do. Without
+ * rates a becomes the products themselves. */
 INLINE void NAME(dots)(const int rows, real *a, const real *rate, const real *A, int64_t A_step, const real *e) {
     vector sum[8] = {{0}};
     for (int64_t i = 0; i < A_step; i += LANES) {
@@ -12,17 +13,20 @@ INLINE void NAME(dots)(const int rows, real *a, const real *rate, const real *A,
         memcpy(lane, &sum[r], sizeof lane);
         for (int64_t half = LANES / 2; half > 0; half /= 2)
             for (int64_t i = 0; i < half; i++) lane[i] += lane[i + half];
-        a[r] -= rate[r] * lane[0];
+        a[r] = rate ? a[r] - rate[r] * lane[0] : lane[0];
     }
 }
 
-/* h of one frame x (F), from the state h. `room` is for N + F + F_step numbers, `active` for N + F.
+#include "prior.h"
+
+/* What the mask is made of for one frame x (F): h, which is also the state. `room` is for N + F + F_step numbers, `active` for N + F.
  *
  *     Gram        a = h A_k + (x W_k - lambda_k) / alpha_k              only rows of active atoms are read of A_k
  *     factored    a = h - lambda_k / alpha_k + (x - h W_k^T) W_k / alpha_k    both times by rows of W_k^T
  */
-static TARGET void NAME(frame)(const Network *z, const real *x, real *h, real *room, int32_t *active) {
+static TARGET const real *NAME(frame)(const Network *z, const real *x, real *h, real *room, int32_t *active) {
     const int64_t N = z->N, F = z->F;
+    if (z->prior.U) return NAME(expecting)(z, x, h, room, active);
     real *a = room, *e = room + N;
     int32_t *bins = active + N;
     const int64_t n_bins = NAME(nonzero)(x, F, bins);
@@ -46,17 +50,20 @@ static TARGET void NAME(frame)(const Network *z, const real *x, real *h, real *r
         }
         for (int64_t i = 0; i < N; i++) h[i] = a[i] <= 0 ? 0 : a[i];
     }
+    return h;
 }
 
-/* h (T, N) of T frames x (T, F), from a state, which becomes that of the last frame. */
+/* How many numbers `frame` needs as room, and how many indices. */
+static int64_t NAME(numbers)(const Network *z) { return 4 * (z->N + z->prior.U) + z->F + z->F_step; }
+static int64_t NAME(indices)(const Network *z) { return z->N + z->F + z->prior.U; }
+
+/* What the mask is made of (T, N) for T frames x (T, F), from a state, which becomes that of the last frame. */
 static TARGET int NAME(activations)(const Network *z, const real *x, int64_t T, real *state, real *h) {
-    real *a = malloc((z->N + z->F + z->F_step) * sizeof(real));
-    int32_t *active = malloc((z->N + z->F) * sizeof *active);
+    real *a = malloc(NAME(numbers)(z) * sizeof(real));
+    int32_t *active = malloc(NAME(indices)(z) * sizeof *active);
     const int done = a && active;
-    for (int64_t t = 0; done && t < T; t++) {
-        NAME(frame)(z, x + t * z->F, state, a, active);
-        memcpy(h + t * z->N, state, z->N * sizeof(real));
-    }
+    for (int64_t t = 0; done && t < T; t++)
+        memcpy(h + t * z->N, NAME(frame)(z, x + t * z->F, state, a, active), z->N * sizeof(real));
     free(a), free(active);
     return done;
 }
@@ -164,8 +171,7 @@ static TARGET void NAME(remove)(Stream *z, real *room, real *a, int32_t *active)
         for (int i = 0; i < BINS; i++) x[i] = sqrt(gain * magnitude[i]);
     else
         for (int i = 0; i < BINS; i++) x[i] = pow(gain * magnitude[i], power);
-    NAME(frame)(network, x, z->h, a, active);
-    NAME(mask)(network, z->h, share, noise, active);
+    NAME(mask)(network, NAME(frame)(network, x, z->h, a, active), share, noise, active);
     for (int i = 0; i < BINS; i++) share[i] = strength * (1 - share[i]);
     for (int64_t c = 0; c < C; c++) {
         real *re = X + 2 * c * BINS, *im = re + BINS;
@@ -182,12 +188,12 @@ static TARGET void NAME(remove)(Stream *z, real *room, real *a, int32_t *active)
 
 /* Take n samples of every channel; return the number of hops that are done, or -1 if there is no memory. */
 static TARGET int NAME(feed)(Stream *z, int n) {
-    const int64_t C = z->channels, rows = C + (z->top < z->top_end), N = z->network->N;
+    const int64_t C = z->channels, rows = C + (z->top < z->top_end);
     const real *in = z->in;
     real *waiting = z->waiting, *tail = z->tail, *out = z->out;
     int hops = 0;
-    real *room = malloc(((2 * C + 6) * BINS + N + z->network->F_step) * sizeof(real));
-    int32_t *active = malloc((N + BINS) * sizeof *active);
+    real *room = malloc(((2 * C + 5) * BINS + NAME(numbers)(z->network)) * sizeof(real));
+    int32_t *active = malloc(NAME(indices)(z->network) * sizeof *active);
     for (int64_t done = 0, take; room && active && done < n; done += take) {
         take = n - done < WINDOW - z->waits ? n - done : WINDOW - z->waits;
         for (int64_t c = 0; c < C; c++)

@@ -20,6 +20,7 @@ EXPORT void *PyInit__steps(void) { return 0; } /* the linker asks for it, but th
 #define ATTACK 0.1 /* of the running level: as in level.py */
 #define RELEASE 0.999
 #define SILENCE 1e-4
+#define BOUND 4.0 /* of an expectation's logarithm: as in prior.py */
 enum { WINDOW = 512, HOP = 128, BINS = WINDOW / 2 + 1, POINTS = WINDOW / 2 };
 
 /* Matrices that a row of numbers is multiplied by lie in panels of as many columns as their N_step or F_step says, one
@@ -38,7 +39,20 @@ typedef struct {
     void *H;                             /* (K, 1 + T, B, N), all activations; H[-1, 0] is the state before */
 } Scan;
 
-/* A network as it acts on single frames: */
+/* A recurrent prior, with U units; U is 0 where there is none. */
+typedef struct {
+    int64_t U, listening, U_step, map_step; /* `listening` layers come before the K of the network */
+    const void *sparsity;                   /* (listening + K, N), lambda */
+    const void *heard;                      /* (N, 3 U), columns for the gates n, r, z */
+    const void *memory;                     /* (U, 3 U), columns for the gates r, z, n */
+    const void *bias;                       /* (4 U): heard n, r and z of both, remembered n */
+    const void *maps;                       /* (U, 2 N), to the logarithms of lambda's factor and of the weight */
+    const void *map_bias;                   /* (2 N) */
+    const void *scale;                      /* (N), of the atoms in the mask */
+} Prior;
+
+/* A network as it acts on single frames. With a prior, A is -W^T W of its one dictionary, which is the mask's; `rate` is
+ * that of all layers; W, atoms, threshold and h0 are not used. */
 typedef struct {
     int64_t K, F, N, n_speech, N_step, F_step, W_layer, A_layer, atoms_layer;
     int64_t residual_first_layer; /* 0: layer 1 leaves -W^T W h out */
@@ -51,6 +65,7 @@ typedef struct {
     const void *h0;               /* (N), where every frame starts, or NULL: where the last one ended */
     double level;                 /* to which magnitudes are brought, or 0: they are taken as they come */
     double power, floor;          /* of magnitudes; of the mask's denominator */
+    Prior prior;
 } Network;
 
 /* Sound on its way through a network. If there are bins from `top` to `top_end`, one more row of the output holds the
@@ -64,7 +79,7 @@ typedef struct {
     const void *turns;  /* (2, WINDOW), cosines and sines of 2 pi j / WINDOW */
     void *waiting;      /* (channels, WINDOW), of which `waits` samples are filled */
     void *tail;         /* (rows, WINDOW), output to which later frames will add */
-    void *h;            /* (N) */
+    void *h;            /* (N), the state; with a prior h, g and c (N + N + U) */
     const void *in;     /* (channels, in_step), samples to be taken */
     void *out;          /* (rows, out_step), samples that are done */
 } Stream;

@@ -1,0 +1,144 @@
+"""DR-NMF with a recurrent prior in C (`csrc/prior.h`): packed by PyTorch, run without it by `streams.Stream`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from drnmf.engines import library
+from drnmf.engines.streams import CNetwork, CPrior, frames
+from drnmf.errors import InputError
+from drnmf.signal.audio import Samples
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from drnmf.maths.prior import Expectation, Layers
+
+
+class PriorNetwork(NamedTuple):
+    """All that a frame needs; rows of layers are the listener's, then the explainer's."""
+
+    gram_NN: Samples  # -W^T W
+    rate_KN: Samples  # 1 / alpha
+    sparsity_KN: Samples
+    heard_NG: Samples  # gates n, r, z
+    memory_UG: Samples  # gates r, z, n
+    gate_bias: Samples  # (4 U): heard n; r and z of both; remembered n
+    maps_UM: Samples  # to lambda's factor, then to the weight: M = 2 N
+    map_bias_M: Samples
+    scale_N: Samples
+    atoms_NF: Samples  # W^T, a single panel
+    silent: Samples  # h, g and c after a silent frame: where a stream starts
+    n_listening: int
+    n_features: int
+    n_speech: int
+    level: float
+    power: float
+    floor: float
+
+    def struct(self) -> CNetwork:
+        """As C takes it; valid as long as this exists."""
+        (K, N), n_units = self.sparsity_KN.shape, len(self.gate_bias) // 4
+        gate_arrays = (self.heard_NG, self.memory_UG, self.gate_bias)
+        arrays = (self.sparsity_KN, *gate_arrays, self.maps_UM, self.map_bias_M, self.scale_N)
+        sizes = (n_units, self.n_listening, self.heard_NG.shape[-1], self.maps_UM.shape[-1])
+        prior = CPrior(*sizes, *(array.ctypes.data for array in arrays))
+        return CNetwork(
+            K=K - self.n_listening,
+            F=self.n_features,
+            N=N,
+            n_speech=self.n_speech,
+            N_step=self.gram_NN.shape[-1],
+            F_step=self.atoms_NF.shape[-1],
+            A=self.gram_NN.ctypes.data,
+            rate=self.rate_KN.ctypes.data,
+            reconstruction=self.atoms_NF.ctypes.data,
+            level=self.level,
+            power=self.power,
+            floor=self.floor,
+            prior=prior,
+        )
+
+    def takes(self, x_BTF: Tensor) -> bool:
+        """Whether `weighted` is for such frames: PyTorch takes many sequences at once."""
+        from drnmf.engines import compiled as steps
+
+        same = library.type_name(x_BTF.dtype) == str(self.silent.dtype)
+        return same and steps.usable(x_BTF) and len(x_BTF) < steps.ROWS
+
+    def weighted(self, x_BTF: Tensor, h_BN: Tensor, g_BN: Tensor, c_BU: Tensor) -> tuple[Tensor, ...]:
+        """What the mask is made of, s v h (B, T, N), for x = magnitude^power; and h, g and c after the last frame."""
+        import torch
+
+        weighted_BTN, state_BS = frames(self.struct(), x_BTF, torch.cat([h_BN, g_BN, c_BU], 1))
+        N = h_BN.shape[1]
+        return weighted_BTN, *state_BS.tensor_split((N, 2 * N), 1)
+
+
+def pack(
+    W_FN: Tensor,
+    *,
+    listener: Layers,
+    explainer: Layers,
+    expectation: Expectation,
+    scale_N: Tensor,
+    n_speech: int,
+    level: float,
+    power: float,
+    floor: float,
+) -> PriorNetwork:
+    """Pack a network; C trusts the shapes, so they are looked at here."""
+    import torch
+
+    from drnmf.engines.compiled import panels
+
+    F, N = W_FN.shape
+    e = expectation
+    U = len(e.memory_bias_G) // 3
+    for layers in (listener, explainer):
+        _check_shapes(layers, W_FN.dtype, K=len(layers.alpha_KN), N=N)
+    _check_shapes(expectation, W_FN.dtype, N=N, U=U, G=3 * U)
+    if scale_N.shape != (N,) or not 0 < n_speech < N:
+        raise InputError(f"{N} atoms need as many scales and fewer speech atoms, got {len(scale_N)} and {n_speech}")
+    heard_r, heard_z, heard_n = e.heard_GN.chunk(3)
+    bias_r, bias_z, heard_bias_n = e.heard_bias_G.chunk(3)
+    remembered_r, remembered_z, remembered_n = e.memory_bias_G.chunk(3)
+    network = PriorNetwork(
+        gram_NN=_array(panels(-W_FN.mT @ W_FN)),
+        rate_KN=_array(1 / torch.cat([listener.alpha_KN, explainer.alpha_KN])),
+        sparsity_KN=_array(torch.cat([listener.sparsity_KN, explainer.sparsity_KN])),
+        heard_NG=_array(panels(torch.cat([heard_n, heard_r, heard_z]).mT)),
+        memory_UG=_array(panels(e.memory_GU.mT)),
+        gate_bias=_array(torch.cat([heard_bias_n, bias_r + remembered_r, bias_z + remembered_z, remembered_n])),
+        maps_UM=_array(panels(torch.cat([e.sparsity_NU, e.weight_NU]).mT)),
+        map_bias_M=_array(torch.cat([e.sparsity_bias_N, e.weight_bias_N])),
+        scale_N=_array(scale_N),
+        atoms_NF=_array(panels(W_FN.mT, F)),
+        silent=np.empty(0, library.type_name(W_FN.dtype)),
+        n_listening=len(listener.alpha_KN),
+        n_features=F,
+        n_speech=n_speech,
+        level=level,
+        power=power,
+        floor=floor,
+    )
+    start = (explainer.h0_N[None], listener.h0_N[None], W_FN.new_zeros(1, U))
+    _, *state = network.weighted(W_FN.new_zeros(1, 1, F), *start)
+    return network._replace(silent=_array(torch.cat(state, 1)[0]))
+
+
+def _array(tensor: Tensor) -> Samples:
+    array: Samples = tensor.detach().contiguous().numpy()
+    return array
+
+
+def _check_shapes(values: Layers | Expectation, dtype: torch.dtype, **sizes: int) -> None:
+    """Names end in their shapes."""
+    for name, tensor in values._asdict().items():
+        expected = tuple(sizes[letter] for letter in name.rpartition("_")[2])
+        if tensor.shape != expected or tensor.dtype != dtype:
+            found = f"{tuple(tensor.shape)} of {tensor.dtype}"
+            raise InputError(f"{name} must be {expected} of {dtype}, got {found}")
