@@ -122,3 +122,19 @@ def test_separate_is_the_call_without_the_checks(name):
     torch.testing.assert_close(model.separate(x), model(x), rtol=0, atol=0)
     with pytest.raises(InputError):
         model(-x)
+
+
+@every_model
+def test_the_start_is_what_none_stands_for(name):
+    x, model = sequences(), build(name)
+    mask, state = model(x, model.start(len(x)))
+    expected, expected_state = model(x)
+    assert torch.equal(mask, expected)
+    assert all(torch.equal(a, b) for a, b in zip(state, expected_state, strict=True))
+
+
+@every_model
+def test_the_groups_are_all_that_is_trained(name):
+    model = build(name)
+    grouped = [p for group in model.groups() for p in group]
+    assert {id(p) for p in grouped} == {id(p) for p in model.parameters() if p.requires_grad}

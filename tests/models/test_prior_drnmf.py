@@ -134,3 +134,24 @@ def test_saved_and_loaded(tmp_path):
 def test_impossible_options_are_refused_by_name(option):
     with pytest.raises(InputError, match=next(iter(option))):
         PriorDRNMF(n_atoms=4, **option)
+
+
+def test_the_gru_and_its_maps_are_the_recurrent_part():
+    model = untrained()
+    logarithms, recurrent = model.groups()
+    parts = (model.gru, model.to_sparsity, model.to_weight)
+    assert {id(p) for p in recurrent} == {id(p) for part in parts for p in part.parameters()}
+    assert len(logarithms) + len(recurrent) == len(list(model.parameters()))
+
+
+def test_the_start_is_what_none_stands_for():
+    model = expecting()
+    x = frames()
+    assert torch.equal(model(x, model.start(2))[0], model(x)[0])
+
+
+def test_training_begins_with_the_same_random_weights_for_the_same_seed():
+    models = [PriorDRNMF.begin({"n_units": 4}, W=dictionary(), generator=seeded(seed)) for seed in (1, 1, 2)]
+    first, again, other = (model.gru.weight_hh_l0 for model in models)
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)

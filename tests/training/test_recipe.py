@@ -6,7 +6,15 @@ from pathlib import Path
 import pytest
 
 from drnmf import InputError
-from drnmf.training.recipe import DataSettings, ModelSettings, Recipe, TrainingSettings, folders_recipe
+from drnmf.training.recipe import (
+    DataSettings,
+    EndlessSettings,
+    LossWeights,
+    ModelSettings,
+    Recipe,
+    TrainingSettings,
+    folders_recipe,
+)
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 DATA = '[data]\ntrain = "a.csv"\n'
@@ -41,6 +49,17 @@ def test_every_setting_survives_being_written(tmp_path):
         ),
         model=ModelSettings(kind="LSTMMask", options={"n_layers": 2, "n_units": 54}),
         training=TrainingSettings(learning_rate=1e-7, loss="si_sdr", gradient_clip=0, precision="bf16-mixed"),
+    )
+    path = tmp_path / "recipe.toml"
+    path.write_text(recipe.to_toml(), encoding="utf-8")
+    assert Recipe.read(path) == recipe
+
+
+def test_sections_inside_sections_survive_being_written(tmp_path):
+    recipe = Recipe(
+        data=DataSettings(train="/sets/a.csv", endless=EndlessSettings(snrs_db=[-3.5, 2], clean_share=0.5)),
+        model=ModelSettings(kind="LSTMMask", options={"n_layers": 2, "n_units": 54}),
+        training=TrainingSettings(loss=LossWeights(pesq=8.0), average=0.99, warmup_steps=3, recurrent_rate=1e-3),
     )
     path = tmp_path / "recipe.toml"
     path.write_text(recipe.to_toml(), encoding="utf-8")
@@ -98,7 +117,21 @@ WRONG = {  # section and setting: values that it must refuse
         "gradient_clip": [*NUMBERS, "-1"],
         "beta2": [*NUMBERS, "0", "1", "-0.5"],
         "seed": ["-1", "1.5", "'lucky'", "100000000000000000000"],
-        **every(("loss", "schedule", "precision", "accelerator"), [*TEXTS, "'none'"]),
+        **every(("schedule", "precision", "accelerator"), [*TEXTS, "'none'"]),
+        "loss": ["3", "true", "['a']", "''", "'none'"],
+        **every(("recurrent_rate", "epsilon"), [*NUMBERS, "0", "-1e-3"]),
+        "warmup_steps": ["-1", "1.5", "'some'"],
+        "average": [*NUMBERS, "1", "-0.5"],
+        "validate_every": COUNTS,
+    },
+    "training.loss": {
+        **every(("si_sdr", "pesq", "gain", "limit_db"), [*NUMBERS, "-1"]),
+    },
+    "data.endless": {
+        **every(
+            ("snrs_db", "good_snrs_db", "levels_dbfs"), ["-30", "[-30]", "[-30, nan]", "[9, -6]", "[]", "{low = -30}"]
+        ),
+        **every(("good_share", "clean_share", "narrow_share"), [*NUMBERS, "-0.1", "1.1"]),
     },
 }
 
@@ -202,6 +235,22 @@ def test_a_wrong_option_of_a_model_is_named_with_file_and_key(kind, key, value, 
         (f"[data]\nspeech = 'a'\nnoise = 'b'\nvalidation = 'c'\n{MODEL}", "[data] validation goes with train"),
         (f"[data]\nspeech = 'a'\nnoise = 'b'\nsubset = 10\n{MODEL}", "[data] subset is for lists"),
         (f"[data]\nchime2 = 'b'\nfresh = true\n{MODEL}", "[data] fresh = true needs"),
+        (f"{DATA}{MODEL}[training.loss]\nsdr = 1.0", "[training.loss] has no setting 'sdr'; known: si_sdr, "),
+        (f"{DATA}{MODEL}[training.loss]\nsi_sdr = 0", "[training.loss] needs a weight above 0"),
+        (
+            f"{DATA}{MODEL}[training]\nvalidate_every = 3",
+            "[training] max_epochs must be a multiple of validate_every, 3",
+        ),
+        (f"{DATA}{MODEL}[training]\naverage = 0.9", "[training] average needs [data.endless]"),
+        (f"{DATA}{MODEL}[training]\nwarmup_steps = 9", "[training] warmup_steps needs [data.endless]"),
+        (f"{DATA}endless = true\n{MODEL}", "[data] endless must be a section, got True"),
+        (f"{DATA}[data.endless]\nsnr_db = 3\n{MODEL}", "[data.endless] has no setting 'snr_db'; known: snrs_db, "),
+        (f"{DATA}[data.endless]\ngood_share = 0.8\nclean_share = 0.3\n{MODEL}", "[data.endless] good_share and clean"),
+        (f"[data]\nchime2 = 'b'\n[data.endless]\n{MODEL}", "[data] endless needs speech and noise apart"),
+        (f"{DATA}fresh = true\n[data.endless]\n{MODEL}", "[data] endless mixtures are always fresh"),
+        (f"{DATA}in_memory = false\n[data.endless]\n{MODEL}", "[data] endless mixtures are made in memory"),
+        (f"{DATA}max_frames = 99\n[data.endless]\n{MODEL}", "[data.endless] needs max_frames = 125"),
+        (f"{DATA}[data.endless]\n{MODEL}[training]\ndevices = 2", "[data.endless] needs devices = 1"),
         (f"{DATA}varied = true\n{MODEL}", "[data] varied = true needs fresh"),
         (f"{DATA}levels_dbfs = [-40, -20]\n{MODEL}", "[data] levels_dbfs needs fresh"),
         (f"{DATA}fresh = true\nlevels_dbfs = [-20, -40]\n{MODEL}", "[data] levels_dbfs must be [lowest, highest]"),

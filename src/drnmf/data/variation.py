@@ -83,14 +83,19 @@ def filtered(x_BS: Tensor, tone_db_B: list[tuple[float, ...]], sample_rate: int 
     """Signals (B, S) through smooth frequency responses without delay, given in dB at `TONE_HZ`."""
     S = x_BS.shape[1]
     size = -(-S // 4096) * 4096  # transforms of such lengths are fast
-    place = _mel(torch.fft.rfftfreq(size, 1 / sample_rate, device=x_BS.device))
-    points = _mel(torch.tensor(TONE_HZ, device=x_BS.device))
-    i = torch.searchsorted(points, place).clamp(1, len(points) - 1)
-    share = ((place - points[i - 1]) / (points[i] - points[i - 1])).clamp(0, 1)
-    tone_BP = x_BS.new_tensor(tone_db_B)
-    gain_BF = 10 ** ((tone_BP[:, i - 1] * (1 - share) + tone_BP[:, i] * share) / 20)
+    frequency_F = torch.fft.rfftfreq(size, 1 / sample_rate, device=x_BS.device)
+    gain_BF = response(x_BS.new_tensor(tone_db_B), frequency_F)
     y: Tensor = torch.fft.irfft(torch.fft.rfft(x_BS, size) * gain_BF, size)
     return y[:, :S]
+
+
+def response(tone_db_BP: Tensor, frequency_F: Tensor) -> Tensor:
+    """Gains (B, F) of responses that are given in dB at `TONE_HZ`."""
+    place = _mel(frequency_F)
+    points = _mel(torch.tensor(TONE_HZ, device=place.device))
+    i = torch.searchsorted(points, place).clamp(1, len(points) - 1)
+    share = ((place - points[i - 1]) / (points[i] - points[i - 1])).clamp(0, 1)
+    return 10 ** ((tone_db_BP[:, i - 1] * (1 - share) + tone_db_BP[:, i] * share) / 20)
 
 
 def _mel(frequency: Tensor) -> Tensor:

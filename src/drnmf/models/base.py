@@ -35,7 +35,7 @@ class Separator(nn.Module):
     this constructor, so that `config` makes it again; keeps in `state_shapes` the shape of each tensor of its state
     after the batch dimension; and implements `separate`. All else has a default to override:
 
-        training    from_dictionary, features, trainable, learning_rate, gradient_clip
+        training    from_dictionary, features, trainable, learning_rate, gradient_clip, recurrent, start
         use         freeze, stream, onnx_frame
         pictures    n_speech, spectra, learned, heard
     """
@@ -44,6 +44,7 @@ class Separator(nn.Module):
     trainable: ClassVar[bool] = True  # by backpropagation
     learning_rate: ClassVar[float] = 1e-3  # the paper's
     gradient_clip: ClassVar[float] = 0.0  # the paper's; 0 does not clip
+    recurrent: ClassVar[tuple[str, ...]] = ()  # its parts that learn at a rate of their own
     removed_options: ClassVar[Mapping[str, object]] = {}  # those of earlier versions, each with its value for "off"
 
     state_shapes: tuple[tuple[int, ...], ...] = ()
@@ -88,6 +89,18 @@ class Separator(nn.Module):
     def separate(self, magnitude: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """Mask (B, T, F) and next state for magnitudes (B, T, F) that need no check."""
         raise NotImplementedError
+
+    def start(self, n_sequences: int) -> State:
+        """The state before the first frame: what `separate` takes None for."""
+        return tuple(self.like.new_zeros(n_sequences, *shape) for shape in self.state_shapes)
+
+    def groups(self) -> list[list[nn.Parameter]]:
+        """Its parameters in one group or two: the second is its recurrent part."""
+        groups: tuple[list[nn.Parameter], list[nn.Parameter]] = ([], [])
+        trained = [(name, p) for name, p in self.named_parameters() if p.requires_grad]
+        for name, parameter in trained:
+            groups[name.split(".")[0] in self.recurrent].append(parameter)
+        return [group for group in groups if group]
 
     def freeze(self) -> Self:
         """A copy that is no longer trained: no gradients, and what depends on the weights alone is computed once."""

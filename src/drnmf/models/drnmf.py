@@ -179,6 +179,11 @@ class DRNMF(Separator):
         h_BTN, state = self._activations(magnitude, state, weights)
         return dictionary_mask(h_BTN, weights.reconstruction_FN, self.n_speech), state
 
+    def start(self, n_sequences: int) -> State:
+        """h0, and no level yet."""
+        zeros = super().start(n_sequences)
+        return (self.h0().expand(n_sequences, -1), *zeros[1:]) if self.warm_start else zeros
+
     def activations(self, magnitude: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """Activations h (B, T, N) of the last layer for magnitudes (B, T, F), and the next state."""
         return self._activations(magnitude, state, self.weights())

@@ -73,6 +73,7 @@ class PriorDRNMF(Separator):
         generator: source of the random numbers.
     """
 
+    recurrent = ("gru", "to_sparsity", "to_weight")
     network: PriorNetwork | None = None  # the weights of a frozen model, as compiled code takes them
     _frozen: Weights | None = None
 
@@ -149,7 +150,7 @@ class PriorDRNMF(Separator):
     def separate(self, magnitude: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """Mask (B, T, F) for magnitudes (B, T, F); the state is h, g (B, N), c (B, U) and the level (B, 2)."""
         weights = self.weights()
-        state = self._start(len(magnitude), weights) if state is None else state
+        state = self.start(len(magnitude)) if state is None else state
         if magnitude.shape[1] == 0:
             return magnitude, state
         *memory, loudness_B2 = state
@@ -161,10 +162,10 @@ class PriorDRNMF(Separator):
             weighted_BTN = weights.scale_N * v_BTN * h_BTN
         return dictionary_mask(weighted_BTN, weights.W_FN, self.n_speech), (*memory, *loudness)
 
-    def _start(self, n_sequences: int, weights: Weights) -> State:
+    def start(self, n_sequences: int) -> State:
         """The state before the first frame."""
         c_U, loudness_2 = self.log_W.new_zeros(self.config["n_units"]), self.log_W.new_zeros(2)
-        starts = (weights.explainer.h0_N, weights.listener.h0_N, c_U, loudness_2)
+        starts = (self.explainer.log_h0.exp(), self.listener.log_h0.exp(), c_U, loudness_2)
         return tuple(start.expand(n_sequences, -1) for start in starts)
 
     def _explained(
@@ -258,7 +259,7 @@ class PriorDRNMF(Separator):
     def heard(self, magnitude: Tensor) -> dict[str, Tensor]:
         """The activations, as magnitudes; and lambda of the last layer, what was expected."""
         weights = self.weights()
-        *memory, _ = self._start(1, weights)
+        *memory, _ = self.start(1)
         x_BTF = self.features(magnitude[None], self.config)
         h_BTN, _, change_BTN, _ = self._explained(x_BTF, memory, weights)
         sparsity_TN = weights.explainer.sparsity_KN[-1] + change_BTN[0]

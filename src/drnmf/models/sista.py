@@ -78,9 +78,13 @@ class SistaRNN(Separator):
         self.log_coupling.fill_(math.log(self.config["coupling"]))
         self.h0.zero_()
 
+    def start(self, n_sequences: int) -> State:
+        """h0."""
+        return (self.h0.expand(n_sequences, -1),)
+
     def separate(self, magnitude: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """Mask (B, T, F) for magnitudes (B, T, F); the state is the last frame's coefficients (B, N)."""
-        h = self.h0.expand(len(magnitude), -1) if state is None else state[0]
+        (h,) = self.start(len(magnitude)) if state is None else state
         W_KFN = unit_norm(self.W)
         steps = list(zip(W_KFN, self.log_alpha.exp(), self.log_sparsity.exp(), self.log_coupling.exp(), strict=True))
         frames = []

@@ -4,6 +4,7 @@ import csv
 import io
 import logging
 import math
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -21,27 +22,40 @@ from drnmf.training.losses import Loss
 
 log = logging.getLogger("drnmf")
 
-_CHECK_EVERY = 100  # steps between looks at whether the loss is still finite: each look waits for the device
+CHECK_EVERY = 100  # steps between looks at whether the loss is still finite: each look waits for the device
 
 
 class Backpropagation(L.LightningModule):
     """Minimise a loss over batches; the mean is over all processes, so their number does not change the result."""
 
     def __init__(
-        self, model: Separator, loss: Loss, learning_rate: float, *, beta2: float = 0.999, falling: bool = False
+        self,
+        model: Separator,
+        loss: Loss,
+        learning_rate: float,
+        *,
+        beta2: float = 0.999,
+        epsilon: float = 1e-8,
+        falling: bool = False,
     ) -> None:
         super().__init__()
-        self.model, self.loss, self.learning_rate, self.beta2, self.falling = model, loss, learning_rate, beta2, falling
+        self.model, self.loss = model, loss
+        self.learning_rate, self.beta2, self.epsilon, self.falling = learning_rate, beta2, epsilon, falling
         self.validation_loss = math.nan
         self._totals: list[Tensor] = []
         self._aside: list[Tensor] = []
 
     def configure_optimizers(self) -> Any:
         """Adam, at a constant rate or one that falls to zero like a cosine, epoch by epoch."""
-        adam = torch.optim.Adam(self.model.parameters(), lr=self.learning_rate, betas=(0.9, self.beta2))
+        betas = (0.9, self.beta2)
+        adam = torch.optim.Adam(self.model.parameters(), lr=self.learning_rate, betas=betas, eps=self.epsilon)
         if not self.falling:
             return adam
         return [adam], [torch.optim.lr_scheduler.CosineAnnealingLR(adam, self.trainer.max_epochs or 1)]
+
+    def averaged(self) -> AbstractContextManager[None]:
+        """Inside, the model has the weights that are validated and saved: here always."""
+        return nullcontext()
 
     def on_train_epoch_start(self) -> None:
         """Forget the last epoch's losses."""
@@ -52,7 +66,7 @@ class Backpropagation(L.LightningModule):
         total, count = self._batch_totals(batch)
         self._totals.append(torch.stack([total.detach().double(), count.double()]))
         mean_count = self.trainer.strategy.reduce(count.double(), reduce_op="mean")
-        if (index + 1) % _CHECK_EVERY == 0:
+        if (index + 1) % CHECK_EVERY == 0:
             self._check_finite()
         return total / mean_count.to(total)
 
@@ -125,7 +139,12 @@ class Record(L.Callback):
         trainer.should_stop = self._out_of_patience()
 
     def on_train_epoch_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
-        """Write the epoch down, keep the model if it is the best, stop if it is time."""
+        """Write the epoch down, keep the model if it is the best, stop if it is time.
+
+        An epoch that is not validated leaves no row.
+        """
+        if (trainer.current_epoch + 1) % (trainer.check_val_every_n_epoch or 1):
+            return
         self._add(trainer, epoch=trainer.current_epoch + 1, training_loss=self.run.epoch_loss())
         last, first = self.rows[-1]["validation_loss"], self.rows[0]["validation_loss"]
         if not math.isfinite(last) or last > 10 * abs(first) + 100:
@@ -153,7 +172,8 @@ class Record(L.Callback):
         for logger in trainer.loggers:
             logger.log_metrics({k: row[k] for k in ("training_loss", "validation_loss")}, step=epoch)
         if improved:
-            save_model(self.run.model, self.folder)
+            with self.run.averaged():
+                save_model(self.run.model, self.folder)
         text = io.StringIO()
         writer = csv.DictWriter(text, list(row), lineterminator="\n")
         writer.writeheader()
@@ -184,6 +204,8 @@ class ProgressBar(L.Callback):
     def on_train_epoch_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         """Tell the losses."""
         row, best = self.record.rows[-1], self.record.best
+        if row["epoch"] != trainer.current_epoch + 1:  # not validated
+            return
         text = (
             f"epoch {row['epoch']}/{trainer.max_epochs}  training {row['training_loss']:.5f}  "
             f"validation {row['validation_loss']:.5f}  best {best['validation_loss']:.5f} (epoch {best['epoch']})"

@@ -4,7 +4,7 @@ import logging
 import os
 from dataclasses import replace
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import lightning as L
 import torch
@@ -13,6 +13,7 @@ from torch.utils.data import Dataset as TorchDataset
 
 from drnmf.data.batches import Batch, Batches, Dataset
 from drnmf.data.chime2 import read_chime2
+from drnmf.data.endless import Conditions, Endless, Epoch
 from drnmf.data.folders import Pool, hold_out, read_pairs
 from drnmf.data.manifests import read_manifest
 from drnmf.data.mixing import Item
@@ -27,7 +28,7 @@ log = logging.getLogger("drnmf")
 _VALIDATION_BATCH = {"cuda": 128, "cpu": 32}  # sequences; no gradients, so more fit, but a CPU's caches want fewer
 
 
-def datasets(recipe: Recipe, progress: Progress) -> tuple[Dataset, Dataset]:
+def datasets(recipe: Recipe, progress: Progress) -> tuple[Dataset | Endless, Dataset]:
     """The training set and the validation set, every file checked before anything starts."""
     data = recipe.data
     source, held = _sources(data)
@@ -36,6 +37,10 @@ def datasets(recipe: Recipe, progress: Progress) -> tuple[Dataset, Dataset]:
         pool = source if isinstance(source, Pool) else Pool.from_items(source)
         source = replace(pool, levels_dbfs=(data.levels_dbfs[0], data.levels_dbfs[1]))
     dataset = partial(Dataset, in_memory=in_memory, device=device, progress=progress)
+    if data.endless:
+        validation = dataset(held, seed=seed + 1)
+        _check_lengths(recipe, "validate", validation)
+        return _endless(recipe, source, device, progress), validation
     training = dataset(source, fresh=data.fresh, varied=data.varied, seed=seed)
     validation = dataset(held, seed=seed + 1)
     _check_lengths(recipe, "train on", training)
@@ -44,12 +49,33 @@ def datasets(recipe: Recipe, progress: Progress) -> tuple[Dataset, Dataset]:
     return training, validation
 
 
+def _endless(recipe: Recipe, source: list[Item] | Pool, device: torch.device, progress: Progress) -> Endless:
+    assert recipe.data.endless is not None
+    pool = source if isinstance(source, Pool) else Pool.from_items(source)
+    given: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in recipe.data.endless
+    }
+    training = Endless(
+        pool,
+        Conditions(**given),
+        batch_size=recipe.training.batch_size,
+        max_frames=recipe.data.max_frames,
+        seed=recipe.training.seed,
+        device=device,
+        progress=progress,
+    )
+    log.info("endless mixtures of %d utterances: %d steps an epoch", len(pool.speech), len(training))
+    return training
+
+
 def _check_lengths(recipe: Recipe, purpose: str, dataset: Dataset) -> None:
     """Refuse a set without a single sequence that is long enough for the loss: the loss would always be 0."""
     longest = max(min(n_frames(dataset.length(item)), recipe.data.max_frames) for item in dataset.items())
-    if recipe.training.loss in OVER_SEQUENCES and longest < SHORTEST:
+    loss = recipe.training.loss
+    name = loss if isinstance(loss, str) else "weighted"
+    if name in (*OVER_SEQUENCES, "weighted") and longest < SHORTEST:
         raise InputError(
-            f"[training] loss = {recipe.training.loss!r} needs sequences of a second ({SHORTEST} frames), and the "
+            f"[training] loss = {name!r} needs sequences of a second ({SHORTEST} frames), and the "
             f"longest to {purpose} has {longest}: use longer recordings or loss = 'signal_approximation'"
         )
 
@@ -85,13 +111,15 @@ def _device(recipe: Recipe) -> torch.device:
 class EpochData(L.LightningDataModule):
     """The batches of each epoch for this process."""
 
-    def __init__(self, recipe: Recipe, training: Dataset, validation: Dataset) -> None:
+    def __init__(self, recipe: Recipe, training: Dataset | Endless, validation: Dataset) -> None:
         super().__init__()
         self.recipe, self.training, self.validation = recipe, training, validation
 
-    def train_dataloader(self) -> Batches:
+    def train_dataloader(self) -> Batches | Epoch:
         """Those of the current epoch."""
         assert self.trainer is not None
+        if isinstance(self.training, Endless):
+            return self.training.epoch(self.trainer.current_epoch)
         settings = self.recipe.training
         return self._batches(self.training, self.trainer.current_epoch, settings.batch_size, shuffle=True)
 

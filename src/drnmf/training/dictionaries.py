@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from drnmf.data.batches import Batches, Dataset
+from drnmf.data.endless import Endless, Epoch
 from drnmf.files import write_atomically
 from drnmf.maths.nmf import train_dictionaries, unit_norm
 from drnmf.models import MODELS
@@ -24,7 +25,7 @@ log = logging.getLogger("drnmf")
 
 
 def make_dictionaries(
-    recipe: Recipe, path: Path, dataset: Dataset, *, wait: bool = False, progress: Progress = silent
+    recipe: Recipe, path: Path, dataset: Dataset | Endless, *, wait: bool = False, progress: Progress = silent
 ) -> Tensor:
     """W (rows, N), or what an earlier call left at `path`; `wait` until another process has made it."""
     if wait:
@@ -44,7 +45,7 @@ def _random_atoms(recipe: Recipe) -> dict[str, Tensor]:
     return {"W": unit_norm(W)}
 
 
-def _trained_atoms(recipe: Recipe, dataset: Dataset, progress: Progress) -> dict[str, Tensor]:
+def _trained_atoms(recipe: Recipe, dataset: Dataset | Endless, progress: Progress) -> dict[str, Tensor]:
     clean, noisy = _features(recipe, dataset)
     settings = recipe.dictionary
     result = train_dictionaries(
@@ -62,10 +63,15 @@ def _trained_atoms(recipe: Recipe, dataset: Dataset, progress: Progress) -> dict
     return {"W": result.W.cpu(), "speech_cost": result.speech_cost, "noise_cost": result.noise_cost}
 
 
-def _features(recipe: Recipe, dataset: Dataset) -> tuple[Tensor, Tensor]:
+def _features(recipe: Recipe, dataset: Dataset | Endless) -> tuple[Tensor, Tensor]:
     """Clean and noisy features (F, T) of the training set, evenly thinned out if there are too many."""
-    batches = Batches(dataset, max_frames=None, shuffle=False, batch_size=8, workers=recipe.data.workers)
-    total = sum(n_frames(dataset.length(item)) for item in dataset.items())
+    batches: Batches | Epoch
+    if isinstance(dataset, Endless):
+        batches = dataset.epoch(0)
+        total = len(batches) * recipe.training.batch_size * recipe.data.max_frames
+    else:
+        batches = Batches(dataset, max_frames=None, shuffle=False, batch_size=8, workers=recipe.data.workers)
+        total = sum(n_frames(dataset.length(item)) for item in dataset.items())
     step = -(-total // recipe.dictionary.max_frames)
     kept: tuple[list[Tensor], list[Tensor]] = ([], [])
     for batch in batches:
@@ -92,6 +98,10 @@ def _deciding(recipe: Recipe) -> dict[str, Any]:
         return {"random": [rows, settings.rank_per_source, seed]}
     # how sequences are cut, decoded and validated decides nothing, but for the files that are held out
     data = recipe.data.model_dump(exclude={"max_frames", "in_memory", "workers", "validation", "held_out"})
+    if recipe.data.endless:
+        data["chunks"] = [recipe.training.batch_size, recipe.data.max_frames]
+    else:
+        del data["endless"]
     if not recipe.data.validation and not recipe.data.chime2:
         data["held_out"] = recipe.data.held_out
     return {"dictionary": dict(settings), "data": data, "seed": seed, "features": _features_of_a_ramp(recipe)}

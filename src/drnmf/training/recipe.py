@@ -1,9 +1,11 @@
 """A training run's recipe: read from TOML, checked, and written back with every setting as it was used.
 
     [data]            where speech and noise come from          DataSettings
+    [data.endless]    mixtures without end, made while training EndlessSettings
     [dictionary]      steps 1 and 2: sparse NMF                 DictionarySettings
     [model]           step 3: the model's kind and options      ModelSettings
     [training]        step 4: backpropagation                   TrainingSettings
+    [training.loss]   a weighted sum, instead of a name         LossWeights
 
 Defaults are the paper's. Paths in a file are relative to that file and may name environment variables ($NAME).
 """
@@ -21,7 +23,7 @@ from pydantic import BaseModel, Field, model_validator
 from drnmf.errors import InputError
 from drnmf.models.folders import bundled_models
 from drnmf.training.initial import check_model
-from drnmf.training.losses import LOSSES
+from drnmf.training.losses import LOSSES, SHORTEST, Loss, weighted
 from drnmf.training.settings import CHECKED, Settings
 
 log = logging.getLogger("drnmf")
@@ -30,8 +32,37 @@ Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 Fraction = Annotated[float, Field(gt=0, lt=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Range = Annotated[list[float], Field(min_length=2, max_length=2)]
 Place = Annotated[str, Field(min_length=1)]
 _PLACES = ("train", "validation", "speech", "noise", "rooms", "noisy", "clean", "chime2")
+
+
+class EndlessSettings(Settings):
+    """Mixtures that never repeat, in chunks of `max_frames` between which a network keeps its state."""
+
+    section = "data.endless"
+
+    snrs_db: Range = Field(default=[-6.0, 9.0])
+    """Lowest and highest SNR of most mixtures."""
+    good_snrs_db: Range = Field(default=[9.0, 30.0])
+    """Those of recordings that are good already."""
+    good_share: Share = 0.22
+    """Share of mixtures with `good_snrs_db`."""
+    clean_share: Share = 0.08
+    """Share of speech without any noise."""
+    levels_dbfs: Range = Field(default=[-40.0, -15.0])
+    """Lowest and highest level of the speech."""
+    narrow_share: Share = 0.08
+    """Share with the bandwidth of telephones and codecs."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for name in ("snrs_db", "good_snrs_db", "levels_dbfs"):
+            _check_range(name, getattr(self, name))
+        if self.good_share + self.clean_share > 1:
+            raise InputError("good_share and clean_share must not exceed 1 together")
+        return self
 
 
 class DataSettings(Settings):
@@ -61,7 +92,7 @@ class DataSettings(Settings):
     """Draw new mixtures every epoch instead of keeping the first."""
     varied: bool = False
     """Vary the recordings of fresh mixtures at random: their speed, frequency response, a second noise."""
-    levels_dbfs: Annotated[list[float], Field(min_length=2, max_length=2)] | None = None
+    levels_dbfs: Range | None = None
     """Lowest and highest level of the speech in fresh mixtures; None: those of the manifest, or usual ones."""
     max_frames: Count = 500
     """Longest sequence; longer utterances are split."""
@@ -71,6 +102,8 @@ class DataSettings(Settings):
     """Decode everything once and keep it; None: if it fits."""
     workers: Annotated[int, Field(ge=0)] | None = None
     """Processes that decode what does not fit into memory; None: up to 8."""
+    endless: EndlessSettings | None = None
+    """Train on mixtures that never repeat."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -88,7 +121,17 @@ class DataSettings(Settings):
         if self.subset > 1 and self.speech:
             raise InputError("subset is for lists of utterances: with speech + noise, give fewer files")
         self._check_fresh()
+        if self.endless:
+            self._check_endless()
         return self
+
+    def _check_endless(self) -> None:
+        if self.noisy or self.chime2:
+            raise InputError("endless needs speech and noise apart: use speech + noise, or a manifest")
+        if self.fresh:
+            raise InputError("endless mixtures are always fresh and varied: leave fresh out")
+        if self.in_memory is False:
+            raise InputError("endless mixtures are made in memory: leave in_memory out")
 
     def _check_fresh(self) -> None:
         if self.fresh and (self.noisy or self.chime2):
@@ -99,9 +142,7 @@ class DataSettings(Settings):
             return
         if not self.fresh:
             raise InputError("levels_dbfs needs fresh = true: fixed mixtures have the levels of their list")
-        lowest, highest = self.levels_dbfs
-        if lowest > highest:
-            raise InputError(f"levels_dbfs must be [lowest, highest], got {self.levels_dbfs}")
+        _check_range("levels_dbfs", self.levels_dbfs)
 
 
 class DictionarySettings(Settings):
@@ -139,20 +180,51 @@ class ModelSettings(Settings):
         return self
 
 
+class LossWeights(Settings):
+    """A loss that is a sum over the waveforms of sequences."""
+
+    section = "training.loss"
+
+    si_sdr: NotNegative = 1.0
+    """Weight of the SI-SDR in dB."""
+    limit_db: Positive = 30.0
+    """The most it can reach: what is nearly clean counts no more than that."""
+    pesq: NotNegative = 0.0
+    """Weight of what is missing of the raw PESQ of 4.5."""
+    gain: NotNegative = 0.0
+    """Weight of the squared change of the speech's level in dB."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if not self.si_sdr + self.pesq + self.gain:
+            raise InputError("needs a weight above 0")
+        return self
+
+
 class TrainingSettings(Settings):
     """Backpropagation. None stands for the paper's value for the kind of model."""
 
     section = "training"
 
-    loss: str = "signal_approximation"
+    loss: str | LossWeights = "signal_approximation"
     batch_size: Count = 32
     learning_rate: Positive | None = None
+    recurrent_rate: Positive | None = None
+    """Learning rate of the model's recurrent part on endless mixtures; None: `learning_rate`."""
     gradient_clip: NotNegative | None = None
-    """Largest gradient norm; 0 for no clipping."""
+    """Largest gradient norm, on endless mixtures of each part of the model; 0 for no clipping."""
     beta2: Fraction = 0.999
     """Adam's memory of squared gradients; a smaller one forgets faster."""
+    epsilon: Positive = 1e-8
+    """Added by Adam to the root of the squared gradients."""
     schedule: Literal["constant", "cosine"] = "constant"
     """The learning rate over the epochs: "constant" (the paper), or "cosine", falling to zero at `max_epochs`."""
+    warmup_steps: Annotated[int, Field(ge=0)] = 0
+    """Steps during which the rates rise, on endless mixtures."""
+    average: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Memory of the average of the weights that is validated and saved, on endless mixtures; 0: no average."""
+    validate_every: Count = 1
+    """Epochs from one validation to the next."""
     max_epochs: Count = 400
     patience: Count = 50
     """Epochs without a better validation loss after which training stops."""
@@ -164,9 +236,15 @@ class TrainingSettings(Settings):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.loss not in LOSSES:
+        if isinstance(self.loss, str) and self.loss not in LOSSES:
             raise InputError(f"loss must be one of {', '.join(LOSSES)}, got {self.loss!r}")
+        if self.max_epochs % self.validate_every:
+            raise InputError(f"max_epochs must be a multiple of validate_every, {self.validate_every}")
         return self
+
+    def loss_function(self) -> Loss:
+        """The loss that `loss` names or weighs."""
+        return LOSSES[self.loss] if isinstance(self.loss, str) else weighted(**dict(self.loss))
 
 
 class Recipe(BaseModel):
@@ -179,6 +257,19 @@ class Recipe(BaseModel):
     dictionary: DictionarySettings = DictionarySettings()
     training: TrainingSettings = TrainingSettings()
 
+    def __init__(self, **sections: Any) -> None:
+        super().__init__(**sections)
+        training = self.training
+        if self.data.endless:
+            if training.devices * training.nodes > 1 or training.precision != "32-true":
+                raise InputError("[data.endless] needs devices = 1, nodes = 1 and precision = '32-true'")
+            if self.data.max_frames < SHORTEST:
+                raise InputError(f"[data.endless] needs max_frames = {SHORTEST} or more: a second")
+        else:
+            for name in ("recurrent_rate", "warmup_steps", "average"):
+                if getattr(training, name):
+                    raise InputError(f"[training] {name} needs [data.endless]")
+
     @classmethod
     def from_tables(cls, tables: dict[str, Any], name: str) -> Self:
         """Make a recipe from nested tables; errors begin with `name`."""
@@ -189,12 +280,17 @@ class Recipe(BaseModel):
                 raise InputError(f"{name}: [{section}] must be a section, got {table!r}")
         model = dict(tables.get("model", {}))
         own = {key: model.pop(key) for key in ("kind", "start") if key in model}
+        data, training = dict(tables.get("data", {})), dict(tables.get("training", {}))
         try:
+            if isinstance(data.get("endless"), dict):
+                data["endless"] = EndlessSettings(**data["endless"])
+            if isinstance(training.get("loss"), dict):
+                training["loss"] = LossWeights(**training["loss"])
             return cls(
-                data=DataSettings(**tables.get("data", {})),
+                data=DataSettings(**data),
                 dictionary=DictionarySettings(**tables.get("dictionary", {})),
                 model=ModelSettings(**own, options=model),
-                training=TrainingSettings(**tables.get("training", {})),
+                training=TrainingSettings(**training),
             )
         except InputError as error:
             raise InputError(f"{name}: {error}") from None
@@ -234,6 +330,10 @@ class Recipe(BaseModel):
             "model": model,
             "training": dict(self.training),
         }
+        for section, table in list(tables.items()):
+            inner = {key: dict(value) for key, value in table.items() if isinstance(value, Settings)}
+            tables[section] = {key: value for key, value in table.items() if key not in inner}
+            tables |= {f"{section}.{key}": value for key, value in inner.items()}
         lines = []
         for section, table in tables.items():
             lines.append(f"[{section}]")
@@ -254,6 +354,12 @@ def folders_recipe(speech: Path, noise: Path, rooms: Path | None = None, start: 
         tables["model"] = {"start": start}
     log.info("training by the recipe drnmf/training/%s.toml", name)
     return Recipe.from_tables(tables, f"{name}.toml")
+
+
+def _check_range(name: str, values: list[float]) -> None:
+    lowest, highest = values
+    if lowest > highest:
+        raise InputError(f"{name} must be [lowest, highest], got {values}")
 
 
 def _resolved(value: str, recipe: Path, key: str) -> str:

@@ -32,8 +32,8 @@ from drnmf.progress import Progress, silent
 from drnmf.training.backpropagation import Backpropagation, ProgressBar, Record
 from drnmf.training.datasets import EpochData, datasets
 from drnmf.training.dictionaries import make_dictionaries
+from drnmf.training.endless import EndlessBackpropagation
 from drnmf.training.initial import new_model
-from drnmf.training.losses import LOSSES
 from drnmf.training.recipe import ModelSettings, Recipe, TrainingSettings
 
 log = logging.getLogger("drnmf")
@@ -132,12 +132,10 @@ def _rank() -> int:
 def _fit(recipe: Recipe, folder: Path, model: Separator, data: EpochData) -> dict[str, float]:
     """Step 4: backpropagation, from the last checkpoint if there is one. Returns the row of the best epoch."""
     settings = recipe.training
-    rate = model.learning_rate if settings.learning_rate is None else settings.learning_rate
     clip = model.gradient_clip if settings.gradient_clip is None else settings.gradient_clip
-    falling = settings.schedule == "cosine"
-    module = Backpropagation(model, LOSSES[settings.loss], rate, beta2=settings.beta2, falling=falling)
+    module = _module(recipe, model, clip)
     record = Record(module, folder, settings.patience)
-    trainer = _trainer(settings, folder, record, clip)
+    trainer = _trainer(settings, folder, record, 0.0 if recipe.data.endless else clip)  # endless: the optimiser clips
     last = folder / LAST
     if last.is_file():
         log.info("continuing from %s", last)
@@ -149,6 +147,25 @@ def _fit(recipe: Recipe, folder: Path, model: Separator, data: EpochData) -> dic
         raise KeyboardInterrupt
     parameters = sum(p.numel() for p in model.parameters())
     return {**record.best, "epochs": record.rows[-1]["epoch"], "parameters": parameters}
+
+
+def _module(recipe: Recipe, model: Separator, clip: float) -> Backpropagation:
+    """What is trained, by which loss and at which rates."""
+    settings = recipe.training
+    rate = model.learning_rate if settings.learning_rate is None else settings.learning_rate
+    loss, falling = settings.loss_function(), settings.schedule == "cosine"
+    adam = {"beta2": settings.beta2, "epsilon": settings.epsilon}
+    if not recipe.data.endless:
+        return Backpropagation(model, loss, rate, falling=falling, **adam)
+    return EndlessBackpropagation(
+        model,
+        loss,
+        rate,
+        recurrent_rate=settings.recurrent_rate or rate,
+        falling=falling,
+        warmup_steps=settings.warmup_steps,
+        adam={**adam, "clip": clip, "average": settings.average},
+    )
 
 
 def _trainer(settings: TrainingSettings, folder: Path, record: Record, clip: float) -> L.Trainer:
@@ -164,6 +181,7 @@ def _trainer(settings: TrainingSettings, folder: Path, record: Record, clip: flo
         precision=settings.precision,
         max_epochs=settings.max_epochs,
         gradient_clip_val=clip or None,
+        check_val_every_n_epoch=settings.validate_every,
         callbacks=[record, ProgressBar(record), state],
         logger=_tensorboard(folder),
         deterministic=True,
