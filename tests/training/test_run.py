@@ -109,7 +109,7 @@ def counting(function, calls):
 
 
 def test_killed_and_continued_is_the_same_as_unbroken(clips, tmp_path, monkeypatch):
-    recipe = small_recipe(clips.replace(fresh=True), max_epochs=60, schedule="cosine")
+    recipe = small_recipe(clips.replace(fresh=True), max_epochs=60, schedule="cosine", patience=60)
     train(recipe, tmp_path / "unbroken")
     process = run_command(recipe, tmp_path / "killed")
     wait_for_file(tmp_path / "killed" / "last.ckpt", process)

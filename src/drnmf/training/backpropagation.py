@@ -112,8 +112,8 @@ class Record(L.Callback):
     Also stops the run: when the validation loss has not improved for `patience` epochs, or has left all bounds.
     """
 
-    def __init__(self, run: Backpropagation, folder: Path, patience: int) -> None:
-        self.run, self.folder, self.patience = run, folder, patience
+    def __init__(self, run: Backpropagation, folder: Path, patience: int, validate_every: int = 1) -> None:
+        self.run, self.folder, self.patience, self.validate_every = run, folder, patience, validate_every
         self.rows: list[dict[str, float]] = []
 
     @property
@@ -143,7 +143,7 @@ class Record(L.Callback):
 
         An epoch that is not validated leaves no row.
         """
-        if (trainer.current_epoch + 1) % (trainer.check_val_every_n_epoch or 1):
+        if (trainer.current_epoch + 1) % self.validate_every:
             return
         self._add(trainer, epoch=trainer.current_epoch + 1, training_loss=self.run.epoch_loss())
         last, first = self.rows[-1]["validation_loss"], self.rows[0]["validation_loss"]

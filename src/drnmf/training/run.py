@@ -134,7 +134,7 @@ def _fit(recipe: Recipe, folder: Path, model: Separator, data: EpochData) -> dic
     settings = recipe.training
     clip = model.gradient_clip if settings.gradient_clip is None else settings.gradient_clip
     module = _module(recipe, model, clip)
-    record = Record(module, folder, settings.patience)
+    record = Record(module, folder, settings.patience, settings.validate_every)
     trainer = _trainer(settings, folder, record, 0.0 if recipe.data.endless else clip)  # endless: the optimiser clips
     last = folder / LAST
     if last.is_file():
