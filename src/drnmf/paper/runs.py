@@ -31,7 +31,7 @@ from drnmf.errors import DivergedError, InputError
 from drnmf.files import write_atomically
 from drnmf.models import MODELS
 from drnmf.models.folders import CONFIG, load_model
-from drnmf.paper.waspaa2017 import RECIPES, ROWS, SEED, SIZES, Row, ablations, pace, settings
+from drnmf.paper.waspaa2017 import RECIPES, ROWS, SEED, SIZES, Row, ablations, merged, pace, settings
 from drnmf.progress import Progress, silent
 from drnmf.signal.spectra import SAMPLE_RATE, istft, stft
 from drnmf.use.evaluation import evaluate
@@ -84,9 +84,9 @@ class Corpus:
 
     def sets(self) -> list[str]:
         """The sets to score."""
-        return [
-            name for name in SETS if (name in SETS[:2] if self.is_chime2 else (self.root / f"{name}.csv").is_file())
-        ]
+        if self.is_chime2:
+            return ["dev", "test"]
+        return [name for name in SETS if (self.root / f"{name}.csv").is_file()]
 
     def items(self, name: str) -> Sequence[Item]:
         """The mixtures of a set."""
@@ -130,13 +130,10 @@ def cell_recipe(cell: Cell, corpus: Corpus, *, epochs: int | None = None) -> "Re
     """Everything that decides how a cell is trained; `epochs` bounds it further."""
     from drnmf.training.recipe import Recipe  # needs packages that scoring does not
 
-    tables = settings(cell.recipe, cell.row)
-    tables["data"] = {**tables.get("data", {}), "subset": SIZES[cell.size], **corpus.paths()}
-    learning_rate, max_epochs = pace(cell.recipe, cell.row, cell.size)
-    training = {"max_epochs": max_epochs if epochs is None else epochs, "seed": cell.seed}
-    tables["training"] = {**tables.get("training", {}), **training}
-    if learning_rate is not None:
-        tables["training"]["learning_rate"] = learning_rate
+    rate, most = pace(cell.recipe, cell.row, cell.size)
+    training = {"learning_rate": rate, "max_epochs": most if epochs is None else epochs, "seed": cell.seed}
+    data = {"subset": SIZES[cell.size], **corpus.paths()}
+    tables = merged(settings(cell.recipe, cell.row), {"data": data, "training": training})
     return Recipe.from_tables(tables, cell.id)
 
 
@@ -157,11 +154,9 @@ def train_cell(
         return
     log.info("training %s", cell.id)
     recipe = cell_recipe(cell, corpus, epochs=epochs)
-    dictionaries = _dictionaries(recipe, folder)
-    if dictionaries is not None:
-        dictionaries.parent.mkdir(parents=True, exist_ok=True)
+    (folder / "dictionaries").mkdir(parents=True, exist_ok=True)
     try:
-        train(recipe, folder / cell.id, dictionaries=dictionaries, progress=progress)
+        train(recipe, folder / cell.id, dictionaries=_dictionaries(recipe, folder), progress=progress)
     except DivergedError as error:
         log.warning("%s: %s", cell.id, error)
         write_atomically(folder / cell.id / DIVERGED, json.dumps({"reason": str(error)}, indent=2).encode())
@@ -279,34 +274,30 @@ def _scores(cell: Cell, folder: Path, name: str) -> Path:
     return folder / cell.id / "scores" / f"{name}.json"
 
 
-def measure_speed(cells: Iterable[Cell], corpus: Corpus, folder: Path, *, repeats: int = 3) -> None:
-    """Real-time factors of the table's trained rows on one core, one after the other, if there is a new one among them.
+def measure_speed(cells: Sequence[Cell], corpus: Corpus, folder: Path) -> None:
+    """Real-time factors of a recipe's trained rows on one core, one after the other, if there is a new one among them.
 
-    Each enhances the first mixture of dev as a whole, from waveform to waveform; the best of `repeats`.
+    Each enhances the first mixture of dev as a whole, from waveform to waveform; the best of three.
     """
-    by_recipe: dict[str, dict[str, Cell]] = {}
-    for cell in cells:
-        if cell.row in ROWS and is_trained(cell, folder):
-            by_recipe.setdefault(cell.recipe, {}).setdefault(cell.row.id, cell)
-    for recipe, rows in by_recipe.items():
-        path = folder / f"speed-{recipe}.json"
-        known = json.loads(path.read_text())["real_time_factor"] if path.is_file() else {}
-        if set(rows) <= set(known):
-            continue
-        dataset = Dataset(corpus.items("dev")[:1])
-        noisy, _ = dataset.waveforms(dataset.items()[0])
-        factors = {id: _real_time_factor(folder / cell.id, noisy, repeats) for id, cell in rows.items()}
-        content = {"seconds": len(noisy) / SAMPLE_RATE, "real_time_factor": factors}
-        write_atomically(path, json.dumps(content, indent=2).encode())
+    path = folder / f"speed-{cells[0].recipe}.json"
+    known = json.loads(path.read_text())["real_time_factor"] if path.is_file() else {}
+    rows = {cell.row.id: cell for cell in cells if cell.row in ROWS and is_trained(cell, folder)}
+    if set(rows) <= set(known):
+        return
+    dataset = Dataset(corpus.items("dev")[:1])
+    noisy, _ = dataset.waveforms(dataset.items()[0])
+    factors = {id: _real_time_factor(folder / cell.id, noisy) for id, cell in rows.items()}
+    content = {"seconds": len(noisy) / SAMPLE_RATE, "real_time_factor": factors}
+    write_atomically(path, json.dumps(content, indent=2))
 
 
 @torch.inference_mode()
-def _real_time_factor(path: Path, noisy: torch.Tensor, repeats: int) -> float:
+def _real_time_factor(path: Path, noisy: torch.Tensor) -> float:
     log.info("measuring the speed of %s", path)
     model, threads, times = load_model(path).freeze(), torch.get_num_threads(), []
     torch.set_num_threads(1)
     try:
-        for _ in range(repeats + 1):  # the first sets things up
+        for _ in range(4):  # the first sets things up
             start = time.perf_counter()
             X = stft(noisy)
             istft(model(X.abs()[None])[0][0] * X, len(noisy))

@@ -24,7 +24,7 @@ from drnmf.use.tables import render
 log = logging.getLogger("drnmf")
 
 Record = dict[str, Any]
-Lines = list[list[str]]
+Lines = list[list[object]]
 """Cells of a table, the first line its head."""
 
 _DIGITS = {"dev_loss": 4, "test_stoi": 3, "real_time_factor": 4}
@@ -32,13 +32,13 @@ _DIGITS = {"dev_loss": 4, "test_stoi": 3, "real_time_factor": 4}
 
 def records(recipe: str, folder: Path) -> list[Record]:
     """All cells of a recipe that have a model."""
-    rows = [*ROWS, *ablations(recipe)]
     found = []
     for size in SIZES:
-        for row in rows:
-            seeds = (path.name for path in (folder / recipe / str(size) / row.id).glob("*") if path.name.isdigit())
-            found += [Cell(recipe, size, row, int(seed)) for seed in sorted(seeds)]
-    return [_record(cell, folder) for cell in found if (folder / cell.id / CONFIG).is_file()]
+        for row in [*ROWS, *ablations(recipe)]:
+            models = sorted((folder / recipe / str(size) / row.id).glob(f"*/{CONFIG}"))
+            seeds = [int(path.parent.name) for path in models if path.parent.name.isdigit()]
+            found += [_record(Cell(recipe, size, row, seed), folder) for seed in seeds]
+    return found
 
 
 def _record(cell: Cell, folder: Path) -> Record:
@@ -48,7 +48,7 @@ def _record(cell: Cell, folder: Path) -> Record:
     record: Record = {"recipe": cell.recipe, "size": cell.size, "row": row.id, "seed": cell.seed, "name": row.name}
     record |= {"K": row.K, "N": row.N, "P": parameters, "finished": True, "best_epoch": None, "epochs": None}
     if (path / "history.csv").is_file():
-        losses = [loss if math.isfinite(loss) else math.inf for loss in _column(path, "validation_loss")]
+        losses = [loss if math.isfinite(loss) else math.inf for loss in _losses(path)[1]]
         record |= {"best_epoch": losses.index(min(losses)), "epochs": len(losses) - 1}
         record["finished"] = (path / SUMMARY).is_file()
     record["diverged"] = (path / DIVERGED).is_file()
@@ -65,9 +65,11 @@ def _record(cell: Cell, folder: Path) -> Record:
     return record
 
 
-def _column(path: Path, name: str) -> list[float]:
+def _losses(path: Path) -> tuple[list[float], list[float]]:
+    """Those of training and of validation, epoch by epoch."""
     with (path / "history.csv").open() as file:
-        return [float(row[name]) for row in csv.DictReader(file)]
+        rows = list(csv.DictReader(file))
+    return [float(row["training_loss"]) for row in rows], [float(row["validation_loss"]) for row in rows]
 
 
 def paper_table(found: Sequence[Record]) -> Lines:
@@ -75,11 +77,11 @@ def paper_table(found: Sequence[Record]) -> Lines:
     columns = ("dev_loss", "dev_sdr", "test_sdr")
     head = ["model", "K", "N", "P", *(f"{size} %: {_title(key)}" for size in SIZES for key in columns)]
     noisy = [_cell(found, key.replace("_sdr", "_sdr_noisy")) if "sdr" in key else "-" for key in columns]
-    lines = [head, ["noisy", "-", "-", "-", *noisy * len(SIZES)]]
+    lines: Lines = [[*head], ["noisy", "-", "-", "-", *noisy * len(SIZES)]]
     for row in ROWS:
-        mine = [record for record in found if record["row"] == row.id]
-        lines.append([row.name, *_model(row, mine)[1:]])
-        for part in (_of_size(mine, size) for size in SIZES):
+        P = next((f"{record['P']:,}" for record in found if record["row"] == row.id), "-")
+        lines.append([row.name, row.K, row.N, P])
+        for part in (_of(found, row, size) for size in SIZES):
             lines[-1] += [_cell(part, key) + (_mark(part) if key == columns[0] else "") for key in columns]
     return lines
 
@@ -87,27 +89,23 @@ def paper_table(found: Sequence[Record]) -> Lines:
 def further_table(found: Sequence[Record]) -> Lines:
     """What the paper's table leaves out, a line for each cell that is there."""
     columns = ("test_si_sdr", "test_pesq", "test_stoi", "newhome_sdr", "unseen_sdr", "real_time_factor", "times_faster")
-    lines = [["model", "K", "N", "training set", "best epoch", *map(_title, columns)]]
+    lines: Lines = [["model", "K", "N", "training set", "best epoch", *map(_title, columns)]]
     for row in ROWS:
         for size in SIZES:
-            mine = _of_size([record for record in found if record["row"] == row.id], size)
-            if mine:
-                name, K, N, _ = _model(row, mine)
-                epoch = ", ".join(f"{r['best_epoch']} of {r['epochs']}" for r in mine if r["epochs"] is not None)
-                lines.append([name, K, N, f"{size} %", epoch or "-", *(_cell(mine, key) for key in columns)])
+            if mine := _of(found, row, size):
+                scores = [_cell(mine, key) for key in columns]
+                lines.append([row.name + _mark(mine), row.K, row.N, f"{size} %", _epochs(mine), *scores])
     return lines
 
 
 def ablation_table(recipe: str, found: Sequence[Record]) -> Lines:
     """The ablations, the first of which changes nothing, on 10 % of the training set."""
     columns = ("dev_loss", "dev_sdr", "test_sdr", "test_si_sdr", "test_pesq", "test_stoi")
-    lines = [["model", "P", "best epoch", *map(_title, columns)]]
-    rows = [row for row in ablations(recipe) if any(record["row"] == row.id for record in found)]
-    for row in rows:
-        mine = _of_size([record for record in found if record["row"] == row.id], 10)
-        name, _, _, P = _model(row, mine)
-        epoch = ", ".join(f"{r['best_epoch']} of {r['epochs']}" for r in mine if r["epochs"] is not None)
-        lines.append([name, P, epoch or "-", *(_cell(mine, key) for key in columns)])
+    lines: Lines = [["model", "P", "best epoch", *map(_title, columns)]]
+    for row in ablations(recipe):
+        if mine := _of(found, row, 10):
+            scores = [_cell(mine, key) for key in columns]
+            lines.append([row.name + _mark(mine), f"{mine[0]['P']:,}", _epochs(mine), *scores])
     return lines
 
 
@@ -146,11 +144,10 @@ def write_report(recipe: str, folder: Path) -> str:
         "Further scores on test, and speed": further_table(found),
         "Ablations, on 10 % of the training set": ablation_table(recipe, found),
     }
-    tables = {title: lines for title, lines in tables.items() if len(lines) > 1}
-    below = remarks(found), changes(recipe)
+    lists = {"Remarks": remarks(found), "Changes to the paper's settings": changes(recipe)}
     forms = {
-        "txt": _document(tables, *below, "{}", "text"),
-        "md": _document(tables, *below, "## {}", "markdown"),
+        "txt": _document(tables, lists, "text"),
+        "md": _document(tables, lists, "markdown"),
         "csv": _flat(found),
         "json": json.dumps(found, indent=2) + "\n",
     }
@@ -174,23 +171,18 @@ def _draw(recipe: str, folder: Path) -> None:
             for row in ROWS:
                 paths = sorted((folder / recipe / str(size) / row.id).glob("*/history.csv"))
                 if row.K == K and paths:
-                    path = paths[0].parent
-                    curves[f"{row.name}, N = {row.N}"] = (
-                        _column(path, "training_loss"),
-                        _column(path, "validation_loss"),
-                    )
+                    curves[f"{row.name}, N = {row.N}"] = _losses(paths[0].parent)
     content = io.BytesIO()
     plots.learning_panels(panels).savefig(content, format="png", dpi=100)
     write_atomically(folder / f"learning-curves-{recipe}.png", content.getvalue())
 
 
-def _of_size(found: Iterable[Record], size: int) -> list[Record]:
-    return [record for record in found if record["size"] == size]
+def _of(found: Iterable[Record], row: Row, size: int) -> list[Record]:
+    return [record for record in found if (record["row"], record["size"]) == (row.id, size)]
 
 
-def _model(row: Row, found: Sequence[Record]) -> list[str]:
-    """Name with its mark, K, N and P."""
-    return [row.name + _mark(found), str(row.K), str(row.N), f"{found[0]['P']:,}" if found else "-"]
+def _epochs(found: Iterable[Record]) -> str:
+    return ", ".join(f"{r['best_epoch']} of {r['epochs']}" for r in found if r["epochs"] is not None) or "-"
 
 
 def _mark(found: Sequence[Record]) -> str:
@@ -209,19 +201,16 @@ def _cell(found: Iterable[Record], key: str) -> str:
     digits = _DIGITS.get(key, 2)
     if not values:
         return "-"
-    spread = f" ±{(max(values) - min(values)) / 2:.{digits}f}" if len(values) > 1 and max(values) > min(values) else ""
+    spread = f" ±{(max(values) - min(values)) / 2:.{digits}f}" if max(values) > min(values) else ""
     return f"{fmean(values):.{digits}f}{spread}"
 
 
-def _document(
-    tables: dict[str, Lines], remarks: list[str], changes: list[str], heading: str, form: Literal["text", "markdown"]
-) -> str:
-    parts = [f"{heading.format(title)}\n\n{render(lines, form)}" for title, lines in tables.items()]
-    lists = {"Remarks": remarks, "Changes to the paper's settings": changes}
-    parts += [
-        f"{heading.format(title)}\n\n" + "".join(f"- {x}\n" for x in lines) for title, lines in lists.items() if lines
-    ]
-    return "\n".join(parts)
+def _document(tables: dict[str, Lines], lists: dict[str, list[str]], form: Literal["text", "markdown"]) -> str:
+    """What is not empty, each under its title."""
+    heading = "## " if form == "markdown" else ""
+    parts = {title: render(lines, form) for title, lines in tables.items() if len(lines) > 1}
+    parts |= {title: "".join(f"- {line}\n" for line in lines) for title, lines in lists.items() if lines}
+    return "\n".join(f"{heading}{title}\n\n{content}" for title, content in parts.items())
 
 
 def _flat(found: Sequence[Record]) -> str:

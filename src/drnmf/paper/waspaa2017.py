@@ -1,16 +1,14 @@
 """The paper's experiments as data: the rows of its table, two recipes for them, and ablations.
 
 Settings are tables as in a recipe's file (`training.recipe`), without the paths of [data]. PAPER holds each row as the
-paper has it, TUNED and ABLATIONS what they change, where None removes a setting. How fast and how long each cell is
-trained stands in PACE. To tune a row, change its lines.
+paper has it, TUNED and ABLATIONS what they change, where None removes a setting. `pace` says how fast and how long each
+cell is trained.
 """
 
 from dataclasses import dataclass
 from typing import Any
 
 Tables = dict[str, dict[str, Any]]
-Pace = tuple[float | None, int]
-"""Adam's rate, None where nothing is trained, and the most epochs."""
 
 SIZES = {100: 1, 10: 10}
 """Percent of the training set, and every how many utterances that takes."""
@@ -18,6 +16,7 @@ SEED = 2016
 BASE = "drnmf-k5-n200"
 """The row that the ablations change."""
 _ABLATION = "ablation-"
+SNMF, LSTM, DEEP_NMF, DRNMF = "Sparse NMF, MU", "LSTM", "Deep NMF, last 3 untied", "DR-NMF"
 
 
 @dataclass(frozen=True)
@@ -31,140 +30,67 @@ class Row:
 
 
 ROWS = (
-    Row("snmf-n200", "Sparse NMF, MU", 200, 200),
-    Row("snmf-n2000", "Sparse NMF, MU", 200, 2000),
-    Row("lstm-2x54", "LSTM", 2, 54),
-    Row("lstm-2x244", "LSTM", 2, 244),
-    Row("lstm-5x70", "LSTM", 5, 70),
-    Row("lstm-5x250", "LSTM", 5, 250),
-    Row("deepnmf-n2000", "Deep NMF, last 3 untied", 25, 2000),
-    Row("drnmf-k2-n200", "DR-NMF", 2, 200),
-    Row("drnmf-k2-n2000", "DR-NMF", 2, 2000),
-    Row("drnmf-k5-n200", "DR-NMF", 5, 200),
-    Row("drnmf-k5-n2000", "DR-NMF", 5, 2000),
+    Row("snmf-n200", SNMF, 200, 200),
+    Row("snmf-n2000", SNMF, 200, 2000),
+    Row("lstm-2x54", LSTM, 2, 54),
+    Row("lstm-2x244", LSTM, 2, 244),
+    Row("lstm-5x70", LSTM, 5, 70),
+    Row("lstm-5x250", LSTM, 5, 250),
+    Row("deepnmf-n2000", DEEP_NMF, 25, 2000),
+    Row("drnmf-k2-n200", DRNMF, 2, 200),
+    Row("drnmf-k2-n2000", DRNMF, 2, 2000),
+    Row("drnmf-k5-n200", DRNMF, 5, 200),
+    Row("drnmf-k5-n2000", DRNMF, 5, 2000),
 )
 
 
-def _dictionary(N: int) -> dict[str, Any]:
-    """Steps 1 and 2. The paper does not say how long they took; so many updates and frames bound them for N = 2000."""
-    return {"rank_per_source": N // 2, "max_iter": 300, "max_frames": 200_000}
+def _paper(row: Row) -> Tables:
+    """The paper does not say how long sparse NMF took; so many updates and frames bound it for N = 2000."""
+    dictionary = {"rank_per_source": row.N // 2, "max_iter": 300, "max_frames": 200_000}
+    if row.name == SNMF:
+        return {"dictionary": dictionary, "model": {"kind": "SparseNMFMask", "n_iter": row.K}}
+    if row.name == LSTM:
+        model = {"kind": "LSTMMask", "n_layers": row.K, "n_units": row.N}
+        return {"model": model, "training": {"gradient_clip": 1.0}}
+    if row.name == DEEP_NMF:  # quoted from Le Roux et al.; how to train it on this corpus is our choice
+        model = {"kind": "DeepNMF", "n_layers": row.K, "n_untied": 3}
+    else:
+        model = {"kind": "DRNMF", "n_layers": row.K, "alpha": 50.0 if row.N == 200 else 400.0}
+    return {"dictionary": dictionary, "model": model, "training": {"gradient_clip": 0.0}}
 
 
-def _snmf(N: int) -> Tables:
-    return {"dictionary": _dictionary(N), "model": {"kind": "SparseNMFMask", "n_iter": 200}}
-
-
-def _lstm(K: int, N: int) -> Tables:
-    return {
-        "model": {"kind": "LSTMMask", "n_layers": K, "n_units": N},
-        "training": {"gradient_clip": 1.0},
+def _tuned(row: Row) -> Tables:
+    """What is changed in the paper's settings, chosen on dev."""
+    if row.name == SNMF:
+        return {}
+    data = {"fresh": True, "varied": True}
+    training: dict[str, Any] = {"loss": "snr", "schedule": "cosine"}
+    if row.name != LSTM:
+        training["gradient_clip"] = 1.0
+    if row.name != DRNMF:
+        return {"data": data, "training": training}
+    model = {
+        "alpha": 50.0 if row.N == 200 else None,  # where all of them start; None: at ||W||^2
+        "alpha_per": "atom",
+        "alpha_range": "weighted",
+        "sparsity_per": "atom",
+        "train_sparsity": True,
+        "power": 0.5,
+        "sparsity": 0.3,
     }
+    return {"data": data, "dictionary": {"sparsity": 0.3}, "model": model, "training": training}
 
 
-def _deep_nmf(N: int) -> Tables:
-    """The paper quotes this one from Le Roux et al.; how to train it on this corpus is our choice."""
-    return {
-        "dictionary": _dictionary(N),
-        "model": {"kind": "DeepNMF", "n_layers": 25, "n_untied": 3},
-        "training": {"gradient_clip": 0.0},
-    }
+PAPER = {row.id: _paper(row) for row in ROWS}
+TUNED = {row.id: _tuned(row) for row in ROWS}
 
-
-def _drnmf(K: int, N: int, *, alpha: float) -> Tables:
-    return {
-        "dictionary": _dictionary(N),
-        "model": {"kind": "DRNMF", "n_layers": K, "alpha": alpha},
-        "training": {"gradient_clip": 0.0},
-    }
-
-
-PAPER: dict[str, Tables] = {
-    "snmf-n200": _snmf(200),
-    "snmf-n2000": _snmf(2000),
-    "lstm-2x54": _lstm(2, 54),
-    "lstm-2x244": _lstm(2, 244),
-    "lstm-5x70": _lstm(5, 70),
-    "lstm-5x250": _lstm(5, 250),
-    "deepnmf-n2000": _deep_nmf(2000),
-    "drnmf-k2-n200": _drnmf(2, 200, alpha=50.0),
-    "drnmf-k2-n2000": _drnmf(2, 2000, alpha=400.0),
-    "drnmf-k5-n200": _drnmf(5, 200, alpha=50.0),
-    "drnmf-k5-n2000": _drnmf(5, 2000, alpha=400.0),
+RATES: dict[str, dict[str, float | None]] = {
+    "paper": {SNMF: None, LSTM: 1e-4, DEEP_NMF: 1e-3, DRNMF: 1e-3},
+    "tuned": {SNMF: None, LSTM: 4e-3, DEEP_NMF: 2e-3, DRNMF: 4e-2},
 }
-
-
-_FRESH = {"fresh": True, "varied": True}
-_FALLING = {"loss": "snr", "schedule": "cosine"}
-_LSTM_TUNED: Tables = {"data": _FRESH, "training": _FALLING}
-
-
-def _drnmf_tuned(alpha: float | None = None) -> Tables:
-    """A trained alpha, within its bounds, and a trained lambda for each atom; magnitudes to the power 0.5.
-
-    `alpha` is where all of them start, by default at ||W||^2.
-    """
-    return {
-        "data": _FRESH,
-        "dictionary": {"sparsity": 0.3},
-        "model": {
-            "alpha": alpha,
-            "alpha_per": "atom",
-            "alpha_range": "weighted",
-            "sparsity_per": "atom",
-            "train_sparsity": True,
-            "power": 0.5,
-            "sparsity": 0.3,
-        },
-        "training": {**_FALLING, "gradient_clip": 1.0},
-    }
-
-
-TUNED: dict[str, Tables] = {
-    "snmf-n200": {},
-    "snmf-n2000": {},
-    "lstm-2x54": _LSTM_TUNED,
-    "lstm-2x244": _LSTM_TUNED,
-    "lstm-5x70": _LSTM_TUNED,
-    "lstm-5x250": _LSTM_TUNED,
-    "deepnmf-n2000": {"data": _FRESH, "training": {**_FALLING, "gradient_clip": 1.0}},
-    "drnmf-k2-n200": _drnmf_tuned(alpha=50.0),
-    "drnmf-k2-n2000": _drnmf_tuned(),
-    "drnmf-k5-n200": _drnmf_tuned(alpha=50.0),
-    "drnmf-k5-n2000": _drnmf_tuned(),
-}
-"""What is changed in the paper's settings, chosen on dev."""
-
-PACE: dict[str, dict[str, dict[int, Pace]]] = {
-    "paper": {
-        "snmf-n200": {100: (None, 400), 10: (None, 400)},
-        "snmf-n2000": {100: (None, 400), 10: (None, 400)},
-        "lstm-2x54": {100: (1e-4, 400), 10: (1e-4, 400)},
-        "lstm-2x244": {100: (1e-4, 400), 10: (1e-4, 400)},
-        "lstm-5x70": {100: (1e-4, 400), 10: (1e-4, 400)},
-        "lstm-5x250": {100: (1e-4, 400), 10: (1e-4, 400)},
-        "deepnmf-n2000": {100: (1e-3, 400), 10: (1e-3, 400)},
-        "drnmf-k2-n200": {100: (1e-3, 400), 10: (1e-3, 400)},
-        "drnmf-k2-n2000": {100: (1e-3, 400), 10: (1e-3, 400)},
-        "drnmf-k5-n200": {100: (1e-3, 1200), 10: (1e-3, 1200)},
-        "drnmf-k5-n2000": {100: (1e-3, 1200), 10: (1e-3, 1200)},
-    },
-    "tuned": {
-        "snmf-n200": {100: (None, 20), 10: (None, 100)},
-        "snmf-n2000": {100: (None, 20), 10: (None, 100)},
-        "lstm-2x54": {100: (4e-3, 20), 10: (4e-3, 100)},
-        "lstm-2x244": {100: (4e-3, 20), 10: (4e-3, 100)},
-        "lstm-5x70": {100: (2e-3, 20), 10: (4e-3, 100)},
-        "lstm-5x250": {100: (1e-3, 20), 10: (2e-3, 100)},
-        "deepnmf-n2000": {100: (2e-3, 20), 10: (2e-3, 100)},
-        "drnmf-k2-n200": {100: (4e-2, 20), 10: (4e-2, 100)},
-        "drnmf-k2-n2000": {100: (4e-2, 20), 10: (4e-2, 100)},
-        "drnmf-k5-n200": {100: (4e-2, 20), 10: (4e-2, 100)},
-        "drnmf-k5-n2000": {100: (4e-2, 20), 10: (4e-2, 100)},
-    },
-}
-"""How fast and how long each row is trained, by the size of the training set; sparse NMF is not trained at all."""
-ABLATION_PACE: dict[str, Pace] = {"paper": (1e-3, 1200), "tuned": (4e-2, 40)}
-"""The same for the ablations."""
+"""Adam's rate; sparse NMF is not trained."""
+LARGE_LSTM_RATES = {("lstm-5x70", 100): 2e-3, ("lstm-5x250", 100): 1e-3, ("lstm-5x250", 10): 2e-3}
+"""Tuned rates of rows and sizes that need a lower one."""
 
 ABLATIONS: dict[str, Tables] = {
     "nothing": {},
@@ -188,14 +114,19 @@ RECIPES: dict[str, dict[str, Tables]] = {"paper": {row: {} for row in PAPER}, "t
 
 def settings(recipe: str, row: Row) -> Tables:
     """The settings of a row or of an ablation."""
-    if not is_ablation(row):
-        return merged(PAPER[row.id], RECIPES[recipe][row.id])
-    return merged(merged(PAPER[BASE], RECIPES[recipe][BASE]), ABLATIONS[row.id.removeprefix(_ABLATION)])
+    base = BASE if is_ablation(row) else row.id
+    tables = merged(PAPER[base], RECIPES[recipe][base])
+    return merged(tables, ABLATIONS.get(row.id.removeprefix(_ABLATION), {}))
 
 
-def pace(recipe: str, row: Row, size: int) -> Pace:
-    """How fast and how long a cell is trained."""
-    return ABLATION_PACE[recipe] if is_ablation(row) else PACE[recipe][row.id][size]
+def pace(recipe: str, row: Row, size: int) -> tuple[float | None, int]:
+    """Adam's rate, None where nothing is trained, and the most epochs."""
+    rate = RATES[recipe][DRNMF if is_ablation(row) else row.name]
+    if recipe == "paper":
+        return rate, 1200 if row.K == 5 and row.name != LSTM else 400
+    if is_ablation(row):
+        return rate, 40
+    return LARGE_LSTM_RATES.get((row.id, size), rate), {100: 20, 10: 100}[size]
 
 
 def is_ablation(row: Row) -> bool:
