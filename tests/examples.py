@@ -86,6 +86,9 @@ MODELS: dict[str, Callable[[Callable[[int], Tensor]], drnmf.Separator]] = {
         drnmf.PriorDRNMF.from_dictionary(W(1), n_layers=3, n_units=5, generator=seeded())
     ),
     "lstm": lambda W: drnmf.LSTMMask(2, 3, n_features=len(W(1)), generator=seeded()).double(),
+    "lstm_level": lambda W: drnmf.LSTMMask(
+        1, 3, level=1.6, power=0.5, n_features=len(W(1)), generator=seeded()
+    ).double(),
     "snmf": lambda W: drnmf.SparseNMFMask.from_dictionary(W(1), n_iter=20),
     "ista": lambda W: drnmf.ISTAMask.from_dictionary(W(1), n_iter=4),
     "ista_cold": lambda W: drnmf.ISTAMask.from_dictionary(W(1), n_iter=4, warm_start=False),

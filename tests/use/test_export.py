@@ -107,7 +107,7 @@ def test_every_option_of_drnmf(options: dict[str, object]) -> None:
     torch.testing.assert_close(run(session(model), X)[0], expected, atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("name", ["drnmf", "lstm", "sista", "prior_drnmf"])
+@pytest.mark.parametrize("name", ["drnmf", "lstm", "lstm_level", "sista", "prior_drnmf"])
 def test_it_carries_the_state(name: str) -> None:
     """A frame's mask depends on those before it: the oracle above would not notice a state that is never used."""
     network, X = session(trained(build(name))), noisy()

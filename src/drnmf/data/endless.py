@@ -30,7 +30,7 @@ from torch.nn.utils.rnn import pad_sequence
 from drnmf.data.folders import Pool
 from drnmf.data.mixing import fast_length
 from drnmf.data.recordings import Recordings, scan
-from drnmf.data.variation import draw_variation, response
+from drnmf.data.variation import TONE_HZ, draw_variation, response
 from drnmf.errors import InputError, raise_first
 from drnmf.progress import Progress, silent
 from drnmf.signal.spectra import HOP, SAMPLE_RATE, WINDOW, analyse
@@ -116,7 +116,7 @@ class Tape:
         self.lengths = np.array([len(x) for x in sounds])
         self.starts = np.cumsum([0, *(len(x) for x in padded)])[:-1]
         energy = self.samples.square().view(-1, _BLOCK).sum(1, dtype=torch.float64)
-        self._energy = np.concatenate([[0.0], energy.cumsum(0).cpu().numpy()])
+        self._energy = np.cumsum([0.0, *energy.tolist()])
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -178,6 +178,8 @@ class Endless:
         self._before = max(self.rooms_NR.shape[1], _AFTER)
         self._size = fast_length(self._before + self.samples + _AFTER)
         self._frequency_F = torch.fft.rfftfreq(self._size, 1 / SAMPLE_RATE, device=self.home)
+        points_PP = torch.eye(len(TONE_HZ), device=self.home)
+        self._decibels_PF = 20 * torch.log10(response(points_PP, self._frequency_F))  # of 1 dB at each point
 
     def __len__(self) -> int:
         """Steps of an epoch: as many as the speech fills."""
@@ -239,11 +241,11 @@ class Endless:
         speech_BL, noise_BL = self._speech(walk, done_B1 + t_L), self._noise(walk, done_B1 + t_L)
         room_BR = self.rooms_NR[walk.room[:, 0].long()]
         band_BF = self._band(walk)
-        speech_tone_BP, noise_tone_BP = tones_db.float().chunk(2, 1)
+        speech_tone_BF, noise_tone_BF = (10 ** (db @ self._decibels_PF / 20) for db in tones_db.float().chunk(2, 1))
         speech_BF = torch.fft.rfft(speech_BL, self._size) * torch.fft.rfft(room_BR, self._size)
-        y_BS = self._filtered(speech_BF, response(speech_tone_BP, self._frequency_F) * band_BF)
+        y_BS = self._filtered(speech_BF, speech_tone_BF * band_BF)
         noise_BF = torch.fft.rfft(noise_BL, self._size)
-        v_BS = self._filtered(noise_BF, response(noise_tone_BP, self._frequency_F) * band_BF)
+        v_BS = self._filtered(noise_BF, noise_tone_BF * band_BF)
         heard_BS = noise_BL[:, self._before : self._before + self.samples]
         before_B1, after_B1 = (x.square().mean(1, keepdim=True) + _EPSILON for x in (heard_BS, v_BS))
         return y_BS, v_BS, (before_B1 / after_B1).clamp(max=LOUDEST).sqrt()
