@@ -39,8 +39,8 @@ from benchmarks import rivals
 from benchmarks.measure import commit, machine
 from drnmf import enhance, load_model
 from drnmf.data.manifests import read_manifest
-from drnmf.data.mixing import Mixture, mix
-from drnmf.signal import audio
+from drnmf.data.mixing import Mixture
+from drnmf.data.recordings import Recordings, files_of, scan
 from drnmf.signal.metrics import pesq, sdr, si_sdr, stoi
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "quality.json"
@@ -89,15 +89,12 @@ def sample(mixtures: list[Mixture], every: int) -> list[Mixture]:
 
 def sounds(task: Task) -> tuple[Sound, Sound]:
     """The mixture and its speech."""
-    mixture = task.mixture
-    speech = audio.read(mixture.speech, sample_rate=RATE, channel=0)[0][0]
-    room = None if mixture.rir is None else audio.read(mixture.rir, sample_rate=RATE, channel=0)[0][0]
-    start, count = mixture.offset, len(speech)
-    background = audio.read(mixture.background, sample_rate=RATE, channel=0, start=start, count=count)[0][0]
-    snr_db = min(mixture.snr_db, 200.0)  # without noise: 200 dB is less than the last bit of a float
-    noisy, clean = mix(speech, background, rir=room, snr_db=snr_db, level_dbfs=mixture.level_dbfs)
-    begin = onset(clean.numpy()) if task.set == ONSET else 0
-    return noisy.numpy()[begin:], clean.numpy()[begin:]
+    snr_db = min(task.mixture.snr_db, 200.0)  # without noise: 200 dB is less than the last bit of a float
+    mixture = replace(task.mixture, snr_db=snr_db)
+    noisy_BS, clean_BS, _ = Recordings(scan(files_of([mixture])), in_memory=False).waveforms([mixture])
+    noisy, clean = noisy_BS[0].numpy(), clean_BS[0].numpy()
+    begin = onset(clean) if task.set == ONSET else 0
+    return noisy[begin:], clean[begin:]
 
 
 def onset(speech: Sound) -> int:

@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -199,7 +200,7 @@ def mix(
     from drnmf.data.manifests import write_manifest, write_mixtures
     from drnmf.data.recordings import Recordings, scan
 
-    pool = Pool.from_folders(speech, noise, rooms, snrs_db=tuple(snr or SNRS_DB), levels_dbfs=level)
+    pool = replace(Pool.from_folders(speech, noise, rooms), snrs_db=tuple(snr or SNRS_DB), levels_dbfs=level)
     with _progress() as progress:
         sizes = scan(pool.files, progress=progress)
         pool.check_fit(sizes)

@@ -264,11 +264,6 @@ def test_long_items_do_not_share_a_chunk(dataset, monkeypatch):
     assert len(chunks) < len(dataset)
 
 
-def test_senseless_sizes_are_refused(dataset):
-    with pytest.raises(InputError, match="max_frames must be at least 1"):
-        Batches(dataset, max_frames=0)
-
-
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_the_gpu_makes_the_same_batches(pool, dataset):
     for a, b in zip(Batches(dataset), Batches(Dataset(pool, seed=7, device="cuda")), strict=True):

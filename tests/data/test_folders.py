@@ -1,4 +1,5 @@
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -28,7 +29,9 @@ def test_pairs_are_matched_by_name_whatever_the_format(tmp_path, speech_dir):
 
 @pytest.fixture(scope="module")
 def pool(speech_dir, noise_dir):
-    return Pool.from_folders(speech_dir, noise_dir, noise_dir, snrs_db=[-3, 6])  # any files will do as rooms here
+    return replace(
+        Pool.from_folders(speech_dir, noise_dir, noise_dir), snrs_db=(-3, 6)
+    )  # any files will do as rooms here
 
 
 def test_an_epoch_uses_every_utterance_once_and_draws_the_rest(pool):
@@ -48,7 +51,7 @@ def test_an_epoch_uses_every_utterance_once_and_draws_the_rest(pool):
 
 @pytest.mark.parametrize("levels", [(-46.0, -40.0), (-50.0, -50.0)])
 def test_levels_are_drawn_from_the_range_that_is_given(speech_dir, noise_dir, levels):
-    pool = Pool.from_folders(speech_dir, noise_dir, levels_dbfs=levels)
+    pool = replace(Pool.from_folders(speech_dir, noise_dir), levels_dbfs=levels)
     mixtures = pool.draw(scan(pool.files), seed=5, count=200)
     low, high = levels
     found = [m.level_dbfs for m in mixtures]

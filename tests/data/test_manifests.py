@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.signal
@@ -64,9 +66,8 @@ def test_two_programs_make_the_same_samples(tmp_path, speech_dir, noise_dir):
     room = 0.05 * np.random.default_rng(0).standard_normal(n) * np.exp(-np.arange(n) / 500)
     room[0] = 0.8
     soundfile.write(tmp_path / "room.wav", room, 16000, subtype="FLOAT")
-    pool = Pool.from_folders(
-        speech_dir, noise_dir, tmp_path / "room.wav", levels_dbfs=(-33, -5)
-    )  # the loudest hit the peak
+    pool = Pool.from_folders(speech_dir, noise_dir, tmp_path / "room.wav")
+    pool = replace(pool, levels_dbfs=(-33, -5))  # the loudest hit the peak
     write_manifest(tmp_path / "a.csv", pool.draw(scan(pool.files), seed=2))
     check_against_rows(tmp_path, tmp_path / "a.csv", 5)
 

@@ -23,8 +23,9 @@ from torch.utils.data import DataLoader
 
 from drnmf.data.folders import Pool
 from drnmf.data.mixing import Item, Mixture, Pair
-from drnmf.data.recordings import Recordings, check_fit, files_of, listen, scan
+from drnmf.data.recordings import Recordings, check_fit, check_sound, files_of, scan
 from drnmf.errors import InputError, raise_first
+from drnmf.parallel import in_threads
 from drnmf.progress import Progress, silent
 from drnmf.signal.spectra import HOP, WINDOW, analyse, n_frames
 
@@ -59,7 +60,6 @@ class Dataset:
         seed: seed of the random choices.
         in_memory: decode all recordings now; None: if they fit.
         device: where batches are delivered and, if it has room for the recordings, mixed.
-        check: decode recordings that stay on disk once, to find those that are broken or silent before training.
         progress: called while recordings are scanned, decoded and checked.
     """
 
@@ -72,7 +72,6 @@ class Dataset:
         seed: int = 0,
         in_memory: bool | None = None,
         device: torch.device | str = "cpu",
-        check: bool = True,
         progress: Progress = silent,
     ) -> None:
         items: list[Item] = [] if isinstance(source, Pool) else list(source)
@@ -93,8 +92,8 @@ class Dataset:
         self.recordings = Recordings(sizes, in_memory=in_memory, device=device, progress=progress)
         if self.recordings.in_memory and not fresh:
             self._check_backgrounds()
-        if check and not self.recordings.in_memory:
-            listen(list(sizes), progress=progress)
+        if not self.recordings.in_memory:
+            in_threads(check_sound, list(sizes), "checking sound", progress)
 
     def items(self, epoch: int = 0) -> list[Item]:
         """The mixtures of an epoch; all epochs have equally many."""
@@ -149,9 +148,6 @@ class Batches:
         rank: int = 0,
         world: int = 1,
     ) -> None:
-        for name, value in [("batch_size", batch_size), ("max_frames", max_frames)]:
-            if value is not None and value < 1:
-                raise InputError(f"{name} must be at least 1, not {value}")
         self.dataset, self.epoch = dataset, epoch
         self.batch_size, self.max_frames, self.shuffle = batch_size, max_frames, shuffle
         self.rank, self.world = rank, world
@@ -189,12 +185,9 @@ class Batches:
                 continue
             if self.shuffle:
                 waiting = [waiting[i] for i in rng.permutation(len(waiting))]
-            # half of the window stays, to be mixed with what comes next
-            ready = (
-                len(waiting)
-                if last
-                else (len(waiting) // (2 if self.shuffle else 1)) // self.batch_size * self.batch_size
-            )
+            ready = len(waiting)
+            if not last:  # of a shuffled window half stays, to be mixed with what comes next
+                ready = ready // (2 if self.shuffle else 1) // self.batch_size * self.batch_size
             for i in range(0, ready, self.batch_size):
                 yield self._collate(waiting[i : min(i + self.batch_size, ready)])
             waiting = waiting[ready:]

@@ -18,14 +18,11 @@ LEVELS_DBFS = (-33.0, -25.0)
 
 def read_pairs(noisy: Path | str, clean: Path | str) -> list[Pair]:
     """Pair the files of two folders by name; the format may differ."""
-    by_name = [{_name(path, folder): path for path in find_audio(folder)} for folder in (noisy, clean)]
-    raise_first(
-        [f"{path}: has no partner of that name in {clean}" for n, path in by_name[0].items() if n not in by_name[1]]
-    )
-    raise_first(
-        [f"{path}: has no partner of that name in {noisy}" for n, path in by_name[1].items() if n not in by_name[0]]
-    )
-    return [Pair(id=name, noisy=path, clean=by_name[1][name]) for name, path in by_name[0].items()]
+    mixtures, targets = ({_name(path, folder): path for path in find_audio(folder)} for folder in (noisy, clean))
+    for mine, others, where in (mixtures, targets, clean), (targets, mixtures, noisy):
+        lonely = [path for name, path in mine.items() if name not in others]
+        raise_first([f"{path}: has no partner of that name in {where}" for path in lonely])
+    return [Pair(id=name, noisy=path, clean=targets[name]) for name, path in mixtures.items()]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,29 +37,14 @@ class Pool:
 
     def __post_init__(self) -> None:
         low, high = self.levels_dbfs
-        if low > high or not self.snrs_db:
-            raise InputError(
-                f"levels {self.levels_dbfs} must be (lowest, highest), and SNRs {self.snrs_db} at least one"
-            )
+        if low > high:
+            raise InputError(f"levels {self.levels_dbfs} must be (lowest, highest)")
 
     @classmethod
-    def from_folders(
-        cls,
-        speech: Path | str,
-        noise: Path | str,
-        rirs: Path | str | None = None,
-        *,
-        snrs_db: Sequence[float] = SNRS_DB,
-        levels_dbfs: tuple[float, float] = LEVELS_DBFS,
-    ) -> "Pool":
+    def from_folders(cls, speech: Path | str, noise: Path | str, rirs: Path | str | None = None) -> "Pool":
         """All sound files under the folders."""
-        return cls(
-            speech=tuple(find_audio(speech)),
-            background=tuple(find_audio(noise)),
-            rirs=() if rirs is None else tuple(find_audio(rirs)),
-            snrs_db=tuple(snrs_db),
-            levels_dbfs=levels_dbfs,
-        )
+        rooms = [] if rirs is None else find_audio(rirs)
+        return cls(speech=tuple(find_audio(speech)), background=tuple(find_audio(noise)), rirs=tuple(rooms))
 
     @classmethod
     def from_items(cls, items: Iterable[Item]) -> "Pool":
@@ -92,15 +74,11 @@ class Pool:
     def draw(
         self, sizes: Sizes, *, seed: int, epoch: int = 0, count: int | None = None, varied: bool = False
     ) -> list[Mixture]:
-        """Mixtures of one epoch, `count` of them (None: as many as utterances): the same for the same arguments.
-
-        `varied`: each with changes to its recordings.
-        """
+        """Mixtures of one epoch, `count` of them (None: as many as utterances): the same for the same arguments."""
         count = len(self.speech) if count is None else count
         rng = np.random.default_rng((seed, epoch))
-        order = np.concatenate([rng.permutation(len(self.speech)) for _ in range(-(-count // len(self.speech)))])[
-            :count
-        ]
+        rounds = -(-count // len(self.speech))
+        order = np.concatenate([rng.permutation(len(self.speech)) for _ in range(rounds)])
         snrs = rng.choice(self.snrs_db, count)
         levels = np.round(rng.uniform(*self.levels_dbfs, count), 2)
         rooms = rng.integers(max(1, len(self.rirs)), size=count)
@@ -109,23 +87,15 @@ class Pool:
         mixtures = []
         for i in range(count):
             speech, background = self.speech[order[i]], self.background[backgrounds[i]]
-            last = sizes[background] - sizes[speech]
-            mixtures.append(
-                Mixture(
-                    id=f"{i:05d}",
-                    speech=speech,
-                    rir=self.rirs[rooms[i]] if self.rirs else None,
-                    background=background,
-                    offset=int(places[i] * (last + 1)),
-                    snr_db=float(snrs[i]),
-                    level_dbfs=float(levels[i]),
-                )
-            )
-        return [self._varied(m, sizes, rng) for m in mixtures] if varied else mixtures
-
-    def _varied(self, mixture: Mixture, sizes: Sizes, rng: np.random.Generator) -> Mixture:
-        other = self.background[rng.integers(len(self.background))]
-        return replace(mixture, variation=draw_variation(rng, other, sizes[other] - sizes[mixture.speech]))
+            rir = self.rirs[rooms[i]] if self.rirs else None
+            offset = int(places[i] * (sizes[background] - sizes[speech] + 1))
+            variation = None
+            if varied:
+                other = self.background[rng.integers(len(self.background))]
+                variation = draw_variation(rng, other, sizes[other] - sizes[speech])
+            numbers = offset, float(snrs[i]), float(levels[i])
+            mixtures.append(Mixture(f"{i:05d}", speech, rir, background, *numbers, variation))
+        return mixtures
 
     def hold_out(self, every: int = 10) -> tuple["Pool", "Pool"]:
         """Two pools that share no utterance and, where there is more than one of them, no background or room."""

@@ -17,7 +17,7 @@ from math import isfinite
 from pathlib import Path
 
 from drnmf.data.mixing import Mixture
-from drnmf.data.recordings import Recordings
+from drnmf.data.recordings import Recordings, files_of
 from drnmf.errors import InputError, raise_first
 from drnmf.files import write_atomically
 from drnmf.parallel import in_threads
@@ -44,8 +44,7 @@ def read_manifest(path: Path | str) -> list[Mixture]:
         raise InputError(f"{path}: is not a CSV file: {error}") from error
     if not mixtures:
         raise InputError(f"{path}: has no rows")
-    exists = {file: file.is_file() for m in mixtures for file in (m.speech, m.rir, m.background) if file is not None}
-    raise_first([f"{path}: names {file}, which does not exist" for file, there in exists.items() if not there])
+    raise_first([f"{path}: names {file}, which does not exist" for file in files_of(mixtures) if not file.is_file()])
     return mixtures
 
 
@@ -93,17 +92,11 @@ def write_mixtures(
 
 def _mixture(row: dict[str, str], path: Path, line: int) -> Mixture:
     try:
-        numbers = {"offset": int(row["offset"]), **{name: float(row[name]) for name in ("snr_db", "level_dbfs")}}
+        offset, snr_db, level_dbfs = int(row["offset"]), float(row["snr_db"]), float(row["level_dbfs"])
     except (TypeError, ValueError) as error:
         raise InputError(f"{path}, line {line}: {error}") from error
-    if not all(isfinite(x) for x in numbers.values()) or not all(row[name] for name in ("id", "speech", "background")):
+    if not (isfinite(snr_db) and isfinite(level_dbfs) and row["id"] and row["speech"] and row["background"]):
         raise InputError(f"{path}, line {line}: is incomplete or has numbers that are not finite")
-    return Mixture(
-        id=row["id"],
-        speech=path.parent / row["speech"],
-        rir=path.parent / row["rir"] if row["rir"] else None,
-        background=path.parent / row["background"],
-        offset=int(numbers["offset"]),
-        snr_db=numbers["snr_db"],
-        level_dbfs=numbers["level_dbfs"],
-    )
+    speech, background = path.parent / row["speech"], path.parent / row["background"]
+    rir = path.parent / row["rir"] if row["rir"] else None
+    return Mixture(row["id"], speech, rir, background, offset, snr_db, level_dbfs)

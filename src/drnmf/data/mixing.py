@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from drnmf.data.variation import Variation
-from drnmf.errors import InputError
 
 PEAK = 0.99
 
@@ -52,26 +51,6 @@ class Pair:
 
 
 Item = Mixture | Pair
-
-
-def mix(
-    speech: Tensor, background: Tensor, *, rir: Tensor | None = None, snr_db: float, level_dbfs: float
-) -> tuple[Tensor, Tensor]:
-    """Mix one utterance (n,) with a background (n,): the mixture and its target, both (n,)."""
-    if background.shape != speech.shape:
-        raise InputError(f"the background has {len(background)} samples, the speech {len(speech)}: they must be equal")
-    for name, signal in [("speech", speech), ("background", background), ("room response", rir)]:
-        if signal is not None and not signal.any():
-            raise InputError(f"the {name} is silent: it cannot be brought to a level")
-    noisy, clean = mix_batch(
-        speech[None],
-        torch.tensor([len(speech)], device=speech.device),
-        None if rir is None else rir[None],
-        background[None],
-        speech.new_tensor([snr_db]),
-        speech.new_tensor([level_dbfs]),
-    )
-    return noisy[0], clean[0]
 
 
 def mix_batch(
@@ -109,8 +88,7 @@ def convolve(x_BS: Tensor, h_BR: Tensor) -> Tensor:
 
 def fast_length(n: int) -> int:
     """The smallest 2^a 3^b 5^c (b, c at most 2) that is at least n: FFTs of such lengths are fast everywhere."""
-    sizes = (odd << max(0, (-(-n // odd) - 1).bit_length()) for odd in (1, 3, 5, 9, 15, 25, 45, 75, 225))
-    return min(sizes)
+    return min(odd << max(0, (-(-n // odd) - 1).bit_length()) for odd in (1, 3, 5, 9, 15, 25, 45, 75, 225))
 
 
 def _to_level(x_BS: Tensor, lengths_B: Tensor, level_dbfs_B: Tensor) -> Tensor:

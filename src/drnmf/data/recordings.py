@@ -27,33 +27,23 @@ log = logging.getLogger("drnmf")
 Sizes = Mapping[Path, int]
 
 SILENT = 1e-4  # a file that never gets louder than -80 dBFS
-_SECONDS = 60  # decoded at a time when a file is only checked
 
 
 def files_of(items: Iterable[Item]) -> list[Path]:
     """Every file the items use, once, in order of appearance."""
-    files: dict[Path, None] = {}
-    for item in items:
-        used = (item.noisy, item.clean) if isinstance(item, Pair) else (item.speech, item.background, item.rir)
-        files.update((path, None) for path in used if path is not None)
-    return list(files)
+    used = [(i.noisy, i.clean) if isinstance(i, Pair) else (i.speech, i.background, i.rir) for i in items]
+    return list(dict.fromkeys(path for paths in used for path in paths if path is not None))
 
 
 def scan(paths: Sequence[Path], *, progress: Progress = silent) -> dict[Path, int]:
     """Length in samples at 16 kHz of every file, from its header."""
-    infos = in_threads(audio.info, paths, "looking at files", progress)
-    for what, which in [
-        (f"resampled to {SAMPLE_RATE} Hz", [p for p, i in zip(paths, infos, strict=True) if i.rate != SAMPLE_RATE]),
-        ("used by their first channel alone", [p for p, i in zip(paths, infos, strict=True) if i.channels > 1]),
-    ]:
+    infos = dict(zip(paths, in_threads(audio.info, paths, "looking at files", progress), strict=True))
+    resampled = [path for path, info in infos.items() if info.rate != SAMPLE_RATE]
+    several = [path for path, info in infos.items() if info.channels > 1]
+    for what, which in (f"resampled to {SAMPLE_RATE} Hz", resampled), ("used by their first channel alone", several):
         if which:
             log.info("%d of %d files are %s, for example %s", len(which), len(paths), what, which[0])
-    return {path: info.samples_at(SAMPLE_RATE) for path, info in zip(paths, infos, strict=True)}
-
-
-def listen(paths: Sequence[Path], *, progress: Progress = silent) -> None:
-    """Decode every file once, in bounded memory; raise if one is broken, silent or not finite."""
-    in_threads(_check_sound, paths, "checking sound", progress)
+    return {path: info.samples_at(SAMPLE_RATE) for path, info in infos.items()}
 
 
 def check_fit(items: Iterable[Item], sizes: Sizes) -> None:
@@ -182,9 +172,9 @@ def _decode(path: Path) -> Tensor:
     return x
 
 
-def _check_sound(path: Path) -> None:
-    size = _SECONDS * SAMPLE_RATE
-    _refuse_silence(path, max(float(abs(block[0]).max()) for block in audio.read_blocks(path, size)))
+def check_sound(path: Path) -> None:
+    """Decode a file once, in bounded memory; raise if it is broken, silent or not finite."""
+    _refuse_silence(path, max(float(abs(block[0]).max()) for block in audio.read_blocks(path, 60 * SAMPLE_RATE)))
 
 
 def _refuse_silence(path: Path, peak: float) -> None:
