@@ -365,7 +365,33 @@ def speeds() -> list[tuple[str, Record]]:
     return list(stored(SPEED).items())
 
 
+PRIOR = {
+    "add_own": "add; each layer has a dictionary, 200 units",
+    "mul_own": "mul; each layer has a dictionary, 200 units",
+    "add_tied": "add; one dictionary, another for the mask",
+    "mul_tied": "mul; one dictionary, another for the mask",
+    "mul_one": "mul; one dictionary for everything",
+    "mul_tied_pesq4": "as mul_tied, with 4 x PESQ in the loss",
+    "mul_tied_pesq12": "as mul_tied, with 12 x PESQ in the loss",
+    "lstm": "LSTM 2 x 208",
+}
+
+
+def prior() -> str:
+    """The last line of each network in the first trial of the recurrent prior."""
+    trial = stored("docs/results/prior/trial-1.json")
+    rows = []
+    for name, words in PRIOR.items():
+        last = trial["history"][name][-1]
+        explained = f"{last['explained']:.0%}" if "explained" in last else "-"
+        scores = [f"{last[key]:.2f}" for key in ("dev_sdr", "dev_si", "dev_pesq", "d20_si", "clean_si")]
+        rows.append([words, f"{trial['params'][name]:,}", *scores, f"{last['dev_gain']:.1f}", explained])
+    head = ["network", "parameters", "dev SDR", "SI-SDR", "PESQ", "20 dB: SI-SDR", "clean: SI-SDR", "gain", "explained"]
+    return markdown(head, rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "prior": prior,
     "paper": paper,
     "details, the paper's settings": partial(details, "paper"),
     "details, tuned": partial(details, "tuned"),
