@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from drnmf.maths.divergence import beta_divergence
     from drnmf.maths.nmf import infer_activations, sparse_nmf, train_dictionaries
     from drnmf.maths.thresholding import fista, ista, lipschitz, step_bounds, warm_start_ista
-    from drnmf.models import DRNMF, DeepNMF, ISTAMask, LSTMMask, OracleMask, PriorDRNMF, SistaRNN, SparseNMFMask
     from drnmf.models.base import Separator
     from drnmf.models.folders import load_model, save_model
+    from drnmf.models.kinds import DRNMF, DeepNMF, ISTAMask, LSTMMask, OracleMask, PriorDRNMF, SistaRNN, SparseNMFMask
     from drnmf.models.masks import ratio_mask
     from drnmf.signal import audio
     from drnmf.signal.spectra import istft, stft
@@ -57,7 +57,7 @@ _HOMES = {
     "maths.divergence": "beta_divergence",
     "maths.nmf": "infer_activations sparse_nmf train_dictionaries",
     "maths.thresholding": "fista ista lipschitz step_bounds warm_start_ista",
-    "models": "DRNMF DeepNMF ISTAMask LSTMMask OracleMask PriorDRNMF SistaRNN SparseNMFMask",
+    "models.kinds": "DRNMF DeepNMF ISTAMask LSTMMask OracleMask PriorDRNMF SistaRNN SparseNMFMask",
     "models.base": "Separator",
     "models.folders": "load_model save_model",
     "models.masks": "ratio_mask",

@@ -13,7 +13,7 @@ import torch
 
 import drnmf
 from drnmf import Streamer, load_model, save_model, stft
-from drnmf.models import MODELS
+from drnmf.models.kinds import MODELS
 from drnmf.pictures import show
 from drnmf.signal import audio
 from drnmf.training.recipe import Recipe

@@ -7,7 +7,7 @@ import torch
 
 from drnmf import DRNMF, InputError, load_model, save_model
 from drnmf.maths import prior
-from drnmf.models import PriorDRNMF
+from drnmf.models.kinds import PriorDRNMF
 from drnmf.models.masks import dictionary_mask
 from drnmf.signal.level import running_level
 from examples import dictionary, noisy, seeded

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from drnmf.errors import InputError
-from drnmf.models import LSTMMask, OracleMask
 from drnmf.models.base import Separator, State
+from drnmf.models.kinds import LSTMMask, OracleMask
 from drnmf.signal import audio
 from drnmf.signal.metrics import sdr, si_sdr
 from drnmf.signal.spectra import stft

@@ -9,22 +9,6 @@ FLOOR = 1e-9
 """Smallest model value: below it logarithms and negative powers would overflow."""
 
 
-def euclidean(V: Tensor, V_hat: Tensor) -> Tensor:
-    """Beta = 2: 0.5 sum (v - v_hat)^2."""
-    return 0.5 * (V - V_hat).square().sum()
-
-
-def kullback_leibler(V: Tensor, V_hat: Tensor) -> Tensor:
-    """Beta = 1: sum v log(v / v_hat) - v + v_hat."""
-    return (torch.xlogy(V, V) - torch.xlogy(V, V_hat) - V + V_hat).sum()
-
-
-def itakura_saito(V: Tensor, V_hat: Tensor) -> Tensor:
-    """Beta = 0: sum v / v_hat - log(v / v_hat) - 1."""
-    ratio = V.clamp_min(FLOOR) / V_hat  # the divergence of an exact zero is infinite
-    return (ratio - ratio.log() - 1).sum()
-
-
 def beta_divergence(V: Tensor, V_hat: Tensor, beta: float) -> Tensor:
     """Sum of (v^beta + (beta - 1) v_hat^beta - beta v v_hat^(beta - 1)) / (beta (beta - 1)); limits at 0 and 1.
 
@@ -35,13 +19,14 @@ def beta_divergence(V: Tensor, V_hat: Tensor, beta: float) -> Tensor:
     if not ((V >= 0).all() and (V_hat >= 0).all()):
         raise InputError("a beta-divergence compares nonnegative numbers, these hold negative ones or NaN")
     V_hat = V_hat.clamp_min(FLOOR)
-    if beta == 2:
-        return euclidean(V, V_hat)
-    if beta == 1:
-        return kullback_leibler(V, V_hat)
-    if beta == 0:
-        return itakura_saito(V, V_hat)
-    V = V.clamp_min(FLOOR) if beta < 0 else V
+    V = V.clamp_min(FLOOR) if beta <= 0 else V
+    if beta == 2:  # Euclidean
+        return 0.5 * (V - V_hat).square().sum()
+    if beta == 1:  # Kullback-Leibler
+        return (torch.xlogy(V, V) - torch.xlogy(V, V_hat) - V + V_hat).sum()
+    if beta == 0:  # Itakura-Saito
+        ratio = V / V_hat
+        return (ratio - ratio.log() - 1).sum()
     total = V**beta + (beta - 1) * V_hat**beta - beta * V * V_hat ** (beta - 1)
     return total.sum() / (beta * (beta - 1))
 

@@ -23,13 +23,7 @@ def ista_step(h: Tensor, x: Tensor, W: Tensor, *, alpha: Tensor | float, sparsit
 
 
 def ista(
-    x: Tensor,
-    W: Tensor,
-    *,
-    n_iter: int,
-    alpha: float | None = None,
-    sparsity: float = 1.0,
-    h0: Tensor | None = None,
+    x: Tensor, W: Tensor, *, n_iter: int, alpha: float | None = None, sparsity: float = 1.0, h0: Tensor | None = None
 ) -> Tensor:
     """Algorithm 1 for all frames x (..., F) at once, each on its own: h (..., N) after `n_iter` steps from `h0`.
 
@@ -43,13 +37,7 @@ def ista(
 
 
 def warm_start_ista(
-    x: Tensor,
-    W: Tensor,
-    *,
-    n_iter: int,
-    alpha: float | None = None,
-    sparsity: float = 1.0,
-    h0: Tensor | None = None,
+    x: Tensor, W: Tensor, *, n_iter: int, alpha: float | None = None, sparsity: float = 1.0, h0: Tensor | None = None
 ) -> Tensor:
     """Algorithm 2 for sequences x (..., T, F): every frame starts from the previous frame's h; returns h (..., T, N).
 
@@ -68,21 +56,17 @@ def warm_start_ista(
 
 
 def fista(
-    x: Tensor,
-    W: Tensor,
-    *,
-    n_iter: int,
-    alpha: float | None = None,
-    sparsity: float = 1.0,
-    h0: Tensor | None = None,
+    x: Tensor, W: Tensor, *, n_iter: int, alpha: float | None = None, sparsity: float = 1.0, h0: Tensor | None = None
 ) -> Tensor:
     """ISTA with Nesterov's momentum (Beck and Teboulle, 2009): the same optimum, at a rate of 1/n^2 instead of 1/n."""
     alpha = _checked_alpha(x, W, n_iter, alpha, sparsity, h0)
     h = x.new_zeros(*x.shape[:-1], W.shape[1]) if h0 is None else h0
-    z = h
-    for beta in fista_momentum(n_iter):
+    z, t = h, 1.0
+    for _ in range(n_iter):
         h_next = ista_step(z, x, W, alpha=alpha, sparsity=sparsity)
-        z, h = h_next + beta * (h_next - h), h_next
+        t_next = (1 + math.sqrt(1 + 4 * t**2)) / 2
+        z = h_next + (t - 1) / t_next * (h_next - h)
+        h, t = h_next, t_next
     return h
 
 
@@ -120,16 +104,6 @@ def unfolded_ista(
     return torch.stack(frames, 1) if frames else h0_BN.new_zeros(len(x_BTF), 0, h0_BN.shape[-1])
 
 
-def fista_momentum(n_iter: int) -> list[float]:
-    """By how much each of FISTA's iterates goes further in the direction it took: 0, .28, .43, .53, ... towards 1."""
-    t, factors = 1.0, []
-    for _ in range(n_iter):
-        t_next = (1 + math.sqrt(1 + 4 * t**2)) / 2
-        factors.append((t - 1) / t_next)
-        t = t_next
-    return factors
-
-
 def lipschitz(W: Tensor) -> float:
     """||W||_2^2, the largest eigenvalue of W^T W: the Lipschitz constant of the gradient of 0.5 ||x - W h||^2."""
     check_dictionary(W, signed=True)
@@ -159,17 +133,20 @@ def step_bounds(W: Tensor) -> StepBounds:
     return StepBounds(float(gram.sum(1).norm()) / math.sqrt(N), upper, 2 * upper**2)
 
 
-def check_alpha(alpha: float, L: float) -> None:
-    """Refuse an alpha that is not positive; warn of one that cannot be stable for a Lipschitz constant L."""
+def check_alpha(alpha: float | None, L: float) -> float:
+    """Alpha, by default the Lipschitz constant L; refuse one that is not positive, warn of one that oscillates."""
+    if alpha is None:
+        return L
     if not alpha > 0:
         raise InputError(f"alpha must be positive, got {alpha}")
     if alpha <= L / 2:
         message = f"alpha = {alpha:.4g} oscillates: a stable step needs alpha > {L / 2:.4g}, descent {L:.4g}"
         warnings.warn(message, RuntimeWarning, stacklevel=4)
+    return alpha
 
 
 def _checked_alpha(x: Tensor, W: Tensor, n_iter: int, alpha: float | None, sparsity: float, h0: Tensor | None) -> float:
-    """Refuse what does not fit; return alpha, by default the Lipschitz constant."""
+    """Refuse what does not fit."""
     L = lipschitz(W)
     if x.ndim == 0 or x.shape[-1] != W.shape[0]:
         raise InputError(f"frames of shape {tuple(x.shape)} do not fit a dictionary of shape {tuple(W.shape)}")
@@ -182,11 +159,6 @@ def _checked_alpha(x: Tensor, W: Tensor, n_iter: int, alpha: float | None, spars
     if not sparsity >= 0:
         raise InputError(f"sparsity must not be negative, got {sparsity}")
     if h0 is not None and (h0.shape[-1:] != W.shape[1:] or h0.dtype != W.dtype or h0.device != W.device):
-        raise InputError(
-            f"h0 is {h0.dtype} on {h0.device} of shape {tuple(h0.shape)}, "
-            f"the dictionary {W.dtype} on {W.device} with {W.shape[1]} atoms"
-        )
-    if alpha is None:
-        return L
-    check_alpha(alpha, L)
-    return alpha
+        found = f"h0 is {h0.dtype} on {h0.device} of shape {tuple(h0.shape)}"
+        raise InputError(f"{found}, the dictionary {W.dtype} on {W.device} with {W.shape[1]} atoms")
+    return check_alpha(alpha, L)

@@ -146,8 +146,7 @@ class DRNMF(Separator):
     def _initialise(self, W: Tensor, alpha: float | None, h0: Tensor | None = None) -> None:
         W = unit_norm(W)
         L = lipschitz(W)
-        alpha = L if alpha is None else alpha
-        check_alpha(alpha, L)
+        alpha = check_alpha(alpha, L)
 
         def log(value: Tensor | float) -> Tensor:
             return torch.log(self.epsilon + torch.as_tensor(value, dtype=torch.float64)).to(self.log_W)

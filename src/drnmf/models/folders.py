@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 
-from drnmf import models
 from drnmf.errors import InputError, needing_pytorch
 from drnmf.files import write_together
 from drnmf.signal import HOP, SAMPLE_RATE, WINDOW
@@ -25,19 +24,16 @@ _FRONT_END = {"sample_rate": SAMPLE_RATE, "window": WINDOW, "hop": HOP}
 
 def save_model(model: "Separator", folder: str | Path) -> None:
     """Write `model` into `folder`, which is created if it is missing; a reader never sees a half-written file."""
-    name = type(model).__name__
-    if name not in models.MODELS:
-        raise InputError(f"{name} cannot be saved: it is not in drnmf.models.MODELS, the models that a folder can hold")
     import safetensors.torch
 
+    from drnmf.models.kinds import MODELS
+
+    name = type(model).__name__
+    if name not in MODELS:
+        raise InputError(f"{name} cannot be saved: it is not in drnmf.models.kinds.MODELS, what a folder can hold")
     weights = safetensors.torch.save({k: v.detach().contiguous().cpu() for k, v in model.state_dict().items()})
-    config = {
-        "format": FORMAT,
-        "model": name,
-        **_FRONT_END,
-        "config": model.config,
-        "sha256": _digest(weights),
-    }
+    digest = sha256(weights).hexdigest()
+    config = {"format": FORMAT, "model": name, **_FRONT_END, "config": model.config, "sha256": digest}
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
         write_together({Path(folder) / WEIGHTS: weights, Path(folder) / CONFIG: json.dumps(config, indent=2) + "\n"})
@@ -50,19 +46,23 @@ def load_model(folder_or_name: str | Path) -> "Separator":
     folder = _find(folder_or_name)
     with needing_pytorch(f"the model {folder_or_name}"):
         import safetensors.torch
+
+        from drnmf.models.kinds import MODELS
     config = _read_config(folder / CONFIG)
+    if config.get("model") not in list(MODELS):  # a list: a foreign file's value need not be hashable
+        known = ", ".join(sorted(MODELS))
+        raise InputError(f"{folder / CONFIG}: unknown kind of model {config.get('model')!r}; known: {known}")
     try:
         weights = (folder / WEIGHTS).read_bytes()
     except OSError as error:
-        raise InputError(
-            f"{folder / WEIGHTS}: cannot be read ({error.strerror}); copy the model's folder again"
-        ) from None
-    if _digest(weights) != config.get("sha256"):
-        raise InputError(
-            f"{folder / WEIGHTS}: damaged, or not the weights of its {CONFIG}; copy the model's folder again"
-        )
+        problem = f"cannot be read ({error.strerror})"
+        raise InputError(f"{folder / WEIGHTS}: {problem}; copy the model's folder again") from None
+    if sha256(weights).hexdigest() != config.get("sha256"):
+        problem = f"damaged, or not the weights of its {CONFIG}"
+        raise InputError(f"{folder / WEIGHTS}: {problem}; copy the model's folder again")
     try:
-        model = models.MODELS[config["model"]].empty(**_known_options(config))
+        kind = MODELS[config["model"]]
+        model = kind.empty(**_known_options(kind, config["config"]))
         tensors = safetensors.torch.load(weights)
         # copies, since PyTorch aligns its own memory and safetensors does not
         model.load_state_dict({name: tensor.clone() for name, tensor in tensors.items()}, assign=True)
@@ -101,25 +101,17 @@ def _read_config(path: Path) -> dict[str, Any]:
         raise InputError(f"{path}: not a drnmf model's configuration")
     if config["format"] > FORMAT:
         raise InputError(f"{path}: written by a newer drnmf (format {config['format']}); upgrade drnmf to read it")
-    if config.get("model") not in list(models.MODELS):  # a list: a foreign file's value need not be hashable
-        raise InputError(
-            f"{path}: unknown kind of model {config.get('model')!r}; known: {', '.join(sorted(models.MODELS))}"
-        )
     for key, value in _FRONT_END.items():
         if config.get(key) != value:
             raise InputError(f"{path}: {key} is {config.get(key)}, this version works with {value}")
     return config
 
 
-def _known_options(config: dict[str, Any]) -> dict[str, Any]:
+def _known_options(kind: type["Separator"], options: dict[str, Any]) -> dict[str, Any]:
     """A model's options without those that this version has removed, where the model did not use them."""
-    options = dict(config["config"])
-    for name, off in models.MODELS[config["model"]].removed_options.items():
+    options = dict(options)
+    for name, off in kind.removed_options.items():
         value = options.pop(name, off)
         if value != off:
             raise InputError(f"{name} = {value!r} was removed; drnmf's commit {_LAST_WITH_ALL} can read this model")
     return options
-
-
-def _digest(weights: bytes) -> str:
-    return sha256(weights).hexdigest()

@@ -53,11 +53,8 @@ class ISTAMask(Separator):
         """Use W = [W_speech, W_noise] (F, N) and alpha, by default its Lipschitz constant; options as above."""
         check_dictionary(W)
         model = cls.empty(n_features=W.shape[0], n_atoms=W.shape[1], **options)
-        L = lipschitz(W)
-        alpha = L if alpha is None else alpha
-        check_alpha(alpha, L)
         model.W = W.detach().clone()
-        model.alpha = W.new_full((1,), alpha)
+        model.alpha = W.new_full((1,), check_alpha(alpha, lipschitz(W)))
         return model
 
     def separate(self, magnitude: Tensor, state: State | None = None) -> tuple[Tensor, State]:

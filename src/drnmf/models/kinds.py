@@ -11,16 +11,7 @@ from drnmf.models.sista import SistaRNN
 from drnmf.models.snmf import SparseNMFMask
 
 MODELS: dict[str, type[Separator]] = {
-    model.__name__: model
-    for model in (
-        DRNMF,
-        PriorDRNMF,
-        DeepNMF,
-        SistaRNN,
-        LSTMMask,
-        SparseNMFMask,
-        ISTAMask,
-    )
+    model.__name__: model for model in (DRNMF, PriorDRNMF, DeepNMF, SistaRNN, LSTMMask, SparseNMFMask, ISTAMask)
 }
 """What can be trained, saved and loaded, by the name that recipes and folders use."""
 

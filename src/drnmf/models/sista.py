@@ -71,9 +71,7 @@ class SistaRNN(Separator):
         W = unit_norm(W)
         self.W.copy_(W)
         L = (1 + self.config["coupling"]) * lipschitz(W)
-        alpha = L if alpha is None else alpha
-        check_alpha(alpha, L)
-        self.log_alpha.fill_(math.log(alpha))
+        self.log_alpha.fill_(math.log(check_alpha(alpha, L)))
         self.log_sparsity.fill_(math.log(self.config["sparsity"]))
         self.log_coupling.fill_(math.log(self.config["coupling"]))
         self.h0.zero_()

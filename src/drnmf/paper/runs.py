@@ -29,8 +29,8 @@ from drnmf.data.manifests import read_manifest
 from drnmf.data.mixing import Item
 from drnmf.errors import DivergedError, InputError
 from drnmf.files import write_atomically
-from drnmf.models import MODELS
 from drnmf.models.folders import CONFIG, load_model
+from drnmf.models.kinds import MODELS
 from drnmf.paper.waspaa2017 import RECIPES, ROWS, SEED, SIZES, Row, ablations, merged, pace, settings
 from drnmf.progress import Progress, silent
 from drnmf.signal.spectra import SAMPLE_RATE, istft, stft

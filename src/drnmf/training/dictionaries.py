@@ -15,7 +15,7 @@ from drnmf.data.batches import Batches, Dataset
 from drnmf.data.endless import Endless, Epoch
 from drnmf.files import write_atomically
 from drnmf.maths.nmf import train_dictionaries, unit_norm
-from drnmf.models import MODELS
+from drnmf.models.kinds import MODELS
 from drnmf.progress import Progress, silent
 from drnmf.signal.spectra import BINS, n_frames
 from drnmf.training.initial import dictionary_rows

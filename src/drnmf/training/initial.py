@@ -10,8 +10,8 @@ from pydantic import BaseModel, ValidationError, create_model
 from torch import Tensor
 
 from drnmf.errors import InputError
-from drnmf.models import MODELS
 from drnmf.models.base import Separator
+from drnmf.models.kinds import MODELS
 from drnmf.signal.spectra import BINS
 from drnmf.training.settings import CHECKED, first_mistake
 

@@ -25,9 +25,9 @@ from torch import Tensor
 
 from drnmf.errors import DivergedError, InputError
 from drnmf.files import write_atomically
-from drnmf.models import MODELS
 from drnmf.models.base import Separator
 from drnmf.models.folders import load_model, save_model
+from drnmf.models.kinds import MODELS
 from drnmf.progress import Progress, silent
 from drnmf.training.backpropagation import Backpropagation, ProgressBar, Record
 from drnmf.training.datasets import EpochData, datasets
