@@ -340,10 +340,7 @@ def _show(table: "Table", save: Path | None) -> None:
     print(table.text(), end="")
     if save is not None:
         forms = {".csv": table.csv(), ".json": table.json(), ".md": table.markdown()}
-        try:
-            write_together({Path(f"{save}{suffix}"): text for suffix, text in forms.items()})
-        except OSError as error:
-            raise InputError(f"{error.filename}: cannot be written ({error.strerror})") from None
+        write_together({Path(f"{save}{suffix}"): text for suffix, text in forms.items()})
     if table.failures:
         raise typer.Exit(1)
 

@@ -44,7 +44,7 @@ def staged(*targets: Path | str) -> Iterator[list[Path]]:
             try:
                 temporary.touch(exist_ok=False)  # now: a folder in which nothing can be written shows before the work
             except OSError as error:
-                raise OSError(error.errno, error.strerror, str(target)) from None
+                raise InputError(f"{target}: cannot be written ({error.strerror})") from None
         yield [temporary for temporary, _ in moves]
         for temporary, target in moves:
             temporary.replace(target)
@@ -60,6 +60,9 @@ def write_atomically(path: Path | str, content: bytes | str) -> None:
 
 def write_together(contents: Mapping[Path, bytes | str]) -> None:
     """Write several files, and give them their names only when all are complete."""
-    with staged(*contents) as temporaries:
-        for temporary, content in zip(temporaries, contents.values(), strict=True):
-            temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+    try:
+        with staged(*contents) as temporaries:
+            for temporary, content in zip(temporaries, contents.values(), strict=True):
+                temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+    except OSError as error:
+        raise InputError(f"{next(iter(contents))}: cannot be written ({error.strerror})") from None

@@ -195,7 +195,8 @@ def test_asking_for_what_is_not_there(tmp_path, speech_dir):
     for name, subtype, reason in [
         ("a.txt", None, "unknown kind"),
         ("a.flac", "FLOAT", "choose one of"),
-        ("no/a.wav", None, "folder"),
+        ("a.raw", None, "unknown kind"),
+        ("no/a.wav", None, "No such file or directory"),
     ]:
         with pytest.raises(InputError, match=reason):
             audio.write(tmp_path / name, torch.zeros(10), 16000, subtype=subtype)

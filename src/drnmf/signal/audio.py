@@ -7,12 +7,12 @@ names it.
 """
 
 import logging
+import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from math import gcd
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -160,25 +160,20 @@ class Writer:
     ) -> None:
         self.path = Path(path)
         self.peak = 0.0
-        self.clipped = 0
-        format_ = format or _format(self.path)
+        self.clipped = self.samples = 0
+        format = format or _format(self.path)
         subtype = subtype or default_subtype(self.path)
-        if not soundfile.check_format(format_, subtype):
-            known = ", ".join(sorted(soundfile.available_subtypes(format_)))
-            raise InputError(f"{path}: {format_} cannot hold {subtype}; choose one of {known}")
-        if not self.path.parent.is_dir():
-            raise InputError(f"{path}: cannot be written, its folder does not exist")
+        if not soundfile.check_format(format, subtype):
+            known = ", ".join(sorted(soundfile.available_subtypes(format)))
+            raise InputError(f"{path}: {format} cannot hold {subtype}; choose one of {known}")
         self._clips = not subtype.startswith(_UNCLIPPED)
-        with ExitStack() as staging:
-            try:
-                if temporary is None:
-                    (temporary,) = staging.enter_context(staged(self.path))
-                self._file = soundfile.SoundFile(
-                    temporary, "w", samplerate=rate, channels=channels, format=format_, subtype=subtype
-                )
-            except (soundfile.LibsndfileError, OSError) as error:
-                raise InputError(f"{path}: cannot be written as {subtype} at {rate} Hz: {_reason(error)}") from error
-            self._staging = staging.pop_all()
+        self._what = f"{path}: cannot be written as {subtype} at {rate} Hz"
+        with ExitStack() as stack:
+            self._temporary = temporary or stack.enter_context(staged(self.path))[0]
+            with self._trouble():
+                self._file = soundfile.SoundFile(self._temporary, "w", rate, channels, subtype, format=format)
+            stack.push(self._close)
+            self._stack = stack.pop_all()
 
     def write(self, x: "Tensor | Samples") -> None:
         """Append a block (channels, samples)."""
@@ -189,17 +184,34 @@ class Writer:
         if self._clips:
             self.clipped += int((np.abs(x) > 1).sum())
         samples = x.T.astype(np.float32, copy=False)
-        for i in range(0, len(samples), _BLOCK):
-            self._file.write(samples[i : i + _BLOCK])
+        self.samples += len(samples)
+        with self._trouble():
+            for i in range(0, len(samples), _BLOCK):
+                self._file.write(samples[i : i + _BLOCK])
 
     def __enter__(self) -> "Writer":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._file.close()
-        self._staging.__exit__(kind, error, at)
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)
+
+    def _close(self, kind: type[BaseException] | None, *error: Any) -> None:
+        """Close the file and see that nothing is missing: a disk can be full without any write having failed."""
+        with self._trouble():
+            self._file.close()
+            arrived = self.samples if kind else soundfile.info(self._temporary).frames
+            if not self.samples <= arrived < self.samples + _BLOCK:  # some encodings fill up their last block
+                raise OSError("the end is missing")
         if kind is None and self.clipped:
             log.warning("%s: %d samples beyond full scale were clipped (peak %.3f)", self.path, self.clipped, self.peak)
+
+    @contextmanager
+    def _trouble(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, RuntimeError) as error:  # soundfile's errors are RuntimeErrors
+            full = shutil.disk_usage(self.path.parent).free < 2**20
+            raise InputError(f"{self._what}: {'the disk is full' if full else _reason(error)}") from error
 
 
 def write(path: Path | str, x: "Tensor | Samples", rate: int, *, subtype: str | None = None) -> None:
@@ -237,7 +249,7 @@ def default_subtype(path: Path | str, like: str | None = None) -> str:
 def _format(path: Path) -> str:
     suffix = path.suffix.lower()
     format_ = _FORMATS.get(suffix, suffix[1:].upper())
-    if format_ not in soundfile.available_formats():
+    if format_ == "RAW" or format_ not in soundfile.available_formats():
         raise InputError(f"{path}: unknown kind of sound file '{suffix}'; use .wav, .flac, .ogg or .mp3")
     return format_
 

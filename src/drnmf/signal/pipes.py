@@ -4,11 +4,13 @@ The lengths in the header of a WAV stream are often guesses, because it is writt
 ends with the stream, or at the announced length if that is a plausible one.
 """
 
+import io
 import struct
 from collections.abc import Iterator
 from typing import BinaryIO
 
 import numpy as np
+import soundfile
 
 from drnmf.errors import InputError
 from drnmf.signal.audio import Samples
@@ -25,6 +27,7 @@ ENCODINGS = {
 _EXTENSIBLE = 0xFFFE  # this tag says that the true one comes later
 _UNKNOWN = 0x7FFFF000  # lengths from here on are what programs write that do not know the length
 _AT_ONCE = 65536  # bytes
+_BARE = {"format": "RAW", "endian": "LITTLE"}  # by which soundfile encodes samples without a header
 
 
 class PipeReader:
@@ -55,7 +58,9 @@ class PipeReader:
             rest = data[whole:]
             if whole:
                 empty = False
-                yield _decode(data[:whole], self.subtype, self.channels)
+                form = {"samplerate": self.rate, "channels": self.channels, "subtype": self.subtype, **_BARE}
+                samples, _ = soundfile.read(io.BytesIO(data[:whole]), dtype="float32", always_2d=True, **form)
+                yield np.ascontiguousarray(samples.T)
         if empty:
             raise InputError(f"{self._name}: is empty, it has no samples")
 
@@ -108,13 +113,15 @@ class PipeWriter:
     def __init__(
         self, stream: BinaryIO, rate: int, channels: int, subtype: str, *, samples: int | None = None, raw: bool = False
     ) -> None:
-        self._stream, self._subtype = stream, subtype
+        self._stream, self._rate, self._subtype = stream, rate, subtype
         if not raw:
             self._write(_header(rate, channels, subtype, samples))
 
     def write(self, x: Samples) -> None:
         """Append a block (channels, samples)."""
-        self._write(_encode(x, self._subtype))
+        encoded = io.BytesIO()
+        soundfile.write(encoded, x.T, self._rate, self._subtype, **_BARE)
+        self._write(encoded.getvalue())
 
     def _write(self, data: bytes) -> None:
         view = memoryview(data)
@@ -140,41 +147,4 @@ def _header(rate: int, channels: int, subtype: str, samples: int | None) -> byte
     else:
         riff = 36 + length
     form = struct.pack("<HHIIHH", tag, channels, rate, rate * channels * size, channels * size, 8 * size)
-    return (
-        b"RIFF"
-        + struct.pack("<I", riff)
-        + b"WAVEfmt "
-        + struct.pack("<I", 16)
-        + form
-        + b"data"
-        + struct.pack("<I", length)
-    )
-
-
-def _decode(data: bytes, subtype: str, channels: int) -> Samples:
-    if subtype == "PCM_U8":
-        samples = (np.frombuffer(data, np.uint8).astype(np.float32) - 128) / 128
-    elif subtype == "PCM_24":
-        padded = np.zeros((len(data) // 3, 4), np.uint8)
-        padded[:, 1:] = np.frombuffer(data, np.uint8).reshape(-1, 3)
-        samples = padded.view("<i4")[:, 0].astype(np.float32) / 2**31
-    elif subtype in ("PCM_16", "PCM_32"):
-        bits = 8 * ENCODINGS[subtype][1]
-        samples = np.frombuffer(data, f"<i{bits // 8}").astype(np.float32) / 2 ** (bits - 1)
-    else:
-        samples = np.frombuffer(data, "<f4" if subtype == "FLOAT" else "<f8").astype(np.float32)
-    return np.ascontiguousarray(samples.reshape(-1, channels).T, np.float32)
-
-
-def _encode(x: Samples, subtype: str) -> bytes:
-    samples = np.ascontiguousarray(x.T)
-    if subtype in ("FLOAT", "DOUBLE"):
-        return samples.astype("<f4" if subtype == "FLOAT" else "<f8").tobytes()
-    size = ENCODINGS[subtype][1]
-    scale = 2.0 ** (8 * size - 1)
-    whole = np.clip(np.round(samples.astype(np.float64) * scale), -scale, scale - 1)
-    if subtype == "PCM_U8":
-        return (whole + 128).astype(np.uint8).tobytes()
-    if subtype == "PCM_24":
-        return whole.astype("<i4").reshape(-1, 1).view(np.uint8)[:, :3].tobytes()
-    return whole.astype(f"<i{size}").tobytes()
+    return struct.pack("<4sI8sI16s4sI", b"RIFF", riff, b"WAVEfmt ", 16, form, b"data", length)

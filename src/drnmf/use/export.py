@@ -29,11 +29,7 @@ _IR_VERSION = 8  # the one of opset 17: a newer one would only lock out older ru
 
 def export(model: Separator, path: Path | str) -> None:
     """Write `model` as an ONNX file; a reader never sees a half-written one."""
-    content = onnx_model(model).SerializeToString()
-    try:
-        write_atomically(Path(path), content)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror}); choose another place") from None
+    write_atomically(path, onnx_model(model).SerializeToString())
 
 
 def onnx_model(model: Separator) -> onnx.ModelProto:

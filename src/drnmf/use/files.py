@@ -6,11 +6,9 @@ float32 subtraction; lossy encodings add what they lose.
 """
 
 import logging
-import shutil
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
     from drnmf.models.base import Separator
 
 log = logging.getLogger("drnmf")
+_Header = audio.Info | PipeReader  # both know rate, channels, subtype and samples
 
 PIPE = "-"  # stdin as a source, stdout as a target
 _BLOCK = 2**22  # samples of all channels at a time, at their own rate and at 16 kHz
@@ -118,13 +117,13 @@ def enhance_file(
     """
     targets = [target] if removed is None else [target, removed]
     _check_targets(source, targets, overwrite)
-    sound = _open(source, raw)
+    sound, blocks = _open(source, raw)
     subtype = _subtype(target, sound.subtype, raw is not None)
     with _about(source):
         streamer = Streamer(model, sound.rate, channels=sound.channels, strength=strength)
     done = clipped = 0
     with _outputs(targets, sound, subtype, raw is not None) as outputs:
-        for block in chain(sound.blocks, [None]):
+        for block in chain(blocks, [None]):
             with _about(source):
                 kept, taken = streamer.advance(block)
             for i in range(0, kept.shape[1], _PART):
@@ -139,22 +138,12 @@ def enhance_file(
         log.warning("%s: %d samples beyond full scale were clipped", target, clipped)
 
 
-@dataclass(frozen=True)
-class _Sound:
-    rate: int
-    channels: int
-    subtype: str
-    samples: int | None
-    blocks: Iterable[Samples]
-
-
-def _open(source: Path | str, raw: tuple[int, int] | None) -> _Sound:
+def _open(source: Path | str, raw: tuple[int, int] | None) -> tuple[_Header, Iterator[Samples]]:
     if str(source) == PIPE:
         pipe = PipeReader(sys.stdin.buffer, raw=raw)
-        return _Sound(pipe.rate, pipe.channels, pipe.subtype, pipe.samples, pipe.blocks())
+        return pipe, pipe.blocks()
     info = audio.info(source)
-    blocks = audio.read_blocks(source, _block_size(info.channels, info.rate))
-    return _Sound(info.rate, info.channels, info.subtype, info.samples, blocks)
+    return info, audio.read_blocks(source, _block_size(info.channels, info.rate))
 
 
 @contextmanager
@@ -211,71 +200,25 @@ def _parts(kept: Samples, removed: Samples, subtype: str) -> tuple[Samples, Samp
 
 @contextmanager
 def _outputs(
-    targets: Sequence[Path | str], sound: _Sound, subtype: str, raw: bool
-) -> Iterator[list["_Output | PipeWriter"]]:
+    targets: Sequence[Path | str], sound: _Header, subtype: str, raw: bool
+) -> Iterator[list[audio.Writer | PipeWriter]]:
     """Writers for the targets; files come to their places together, after all are complete."""
-    outputs: list[_Output | PipeWriter] = []
-    files = [Path(target) for target in targets if str(target) != PIPE]
+    outputs: list[audio.Writer | PipeWriter] = []
     with ExitStack() as stack:
-        try:
-            temporaries = dict(zip(files, stack.enter_context(staged(*files)), strict=True))
-        except OSError as error:
-            raise InputError(f"{error.filename}: cannot be written, its folder: {error.strerror}") from None
+        temporaries = iter(stack.enter_context(staged(*(target for target in targets if str(target) != PIPE))))
         for target in targets:
             if str(target) == PIPE:
                 stdout = open(sys.stdout.fileno(), "wb", buffering=0, closefd=False)  # noqa: SIM115
                 outputs.append(PipeWriter(stdout, sound.rate, sound.channels, subtype, samples=sound.samples, raw=raw))
             else:
-                output = _Output(Path(target), temporaries[Path(target)], sound, _subtype(target, subtype))
-                outputs.append(stack.enter_context(closing(output)))
+                own, temporary = _subtype(target, subtype), next(temporaries)
+                form = _format(target, sound, own)
+                writer = audio.Writer(target, sound.rate, sound.channels, subtype=own, format=form, temporary=temporary)
+                outputs.append(stack.enter_context(writer))
         yield outputs
-        for written in outputs:
-            if isinstance(written, _Output):
-                written.finish()
 
 
-class _Output:
-    """A file that is written under a temporary name."""
-
-    def __init__(self, target: Path, temporary: Path, sound: _Sound, subtype: str) -> None:
-        self._target, self._path, self._samples, self._open = target, temporary, 0, False
-        size = (sound.samples or 0) * sound.channels * ENCODINGS.get(subtype, (0, 1))[1]
-        format = "RF64" if size > _LARGEST_WAV and target.suffix.lower() == ".wav" else None
-        with self._trouble():
-            self._writer = audio.Writer(
-                target, sound.rate, sound.channels, subtype=subtype, format=format, temporary=temporary
-            )
-        self._open = True
-
-    def write(self, x: Samples) -> None:
-        """Append a block (channels, samples)."""
-        self._samples += x.shape[1]
-        with self._trouble():
-            self._writer.write(x)
-
-    def finish(self) -> None:
-        """Close the file and see that nothing is missing: a disk can be full without any write having failed."""
-        with self._trouble():
-            self._open = False
-            self._writer.__exit__(None, None, None)
-            try:
-                written = audio.info(self._path).samples
-            except InputError:
-                written = 0
-            if written != self._samples:
-                raise OSError(f"of {self._samples} samples {written} arrived")
-
-    def close(self) -> None:
-        """Stop writing, whatever is missing."""
-        if self._open:
-            self._writer.__exit__(InterruptedError, None, None)
-
-    @contextmanager
-    def _trouble(self) -> Iterator[None]:
-        """Say it in one line."""
-        try:
-            yield
-        except (OSError, RuntimeError) as error:  # soundfile's errors are RuntimeErrors
-            full = shutil.disk_usage(self._target.parent).free < 2**20
-            reason = "the disk is full" if full else str(error).rstrip(".")
-            raise InputError(f"{self._target}: cannot be written: {reason}") from None
+def _format(target: Path | str, sound: _Header, subtype: str) -> str | None:
+    """RF64 for a WAV that could not hold all the sound, else the suffix's."""
+    size = (sound.samples or 0) * sound.channels * ENCODINGS.get(subtype, (0, 1))[1]
+    return "RF64" if size > _LARGEST_WAV and Path(target).suffix.lower() == ".wav" else None
