@@ -28,9 +28,8 @@ def make_dictionaries(
     recipe: Recipe, path: Path, dataset: Dataset | Endless, *, wait: bool = False, progress: Progress = silent
 ) -> Tensor:
     """W (rows, N), or what an earlier call left at `path`; `wait` until another process has made it."""
-    if wait:
-        while not path.is_file():
-            time.sleep(1)
+    while wait and not path.is_file():
+        time.sleep(1)
     if path.is_file():
         return safetensors.torch.load_file(path)["W"]
     tensors = _random_atoms(recipe) if recipe.dictionary.random else _trained_atoms(recipe, dataset, progress)
@@ -47,18 +46,9 @@ def _random_atoms(recipe: Recipe) -> dict[str, Tensor]:
 
 def _trained_atoms(recipe: Recipe, dataset: Dataset | Endless, progress: Progress) -> dict[str, Tensor]:
     clean, noisy = _features(recipe, dataset)
-    settings = recipe.dictionary
-    result = train_dictionaries(
-        clean,
-        noisy,
-        rank_per_source=settings.rank_per_source,
-        beta=settings.beta,
-        sparsity=settings.sparsity,
-        max_iter=settings.max_iter,
-        tol=settings.tol,
-        generator=torch.Generator().manual_seed(recipe.training.seed),
-        progress=progress,
-    )
+    generator = torch.Generator().manual_seed(recipe.training.seed)
+    settings = recipe.dictionary.model_dump(exclude={"max_frames", "random"})
+    result = train_dictionaries(clean, noisy, **settings, generator=generator, progress=progress)
     log.info("dictionaries: %d and %d iterations", len(result.speech_cost), len(result.noise_cost))
     return {"W": result.W.cpu(), "speech_cost": result.speech_cost, "noise_cost": result.noise_cost}
 

@@ -1,4 +1,4 @@
-"""Step 3 of the paper's training: the model before backpropagation, and the check that its options make one."""
+"""The check that a recipe's options make a model, before anything is trained."""
 
 import inspect
 import typing
@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from pydantic import BaseModel, ValidationError, create_model
-from torch import Tensor
 
 from drnmf.errors import InputError
 from drnmf.models.base import Separator
@@ -16,11 +15,6 @@ from drnmf.signal.spectra import BINS
 from drnmf.training.settings import CHECKED, first_mistake
 
 _FROM_DATA = ("self", "W", "h0", "n_atoms", "n_features", "n_speech", "generator")
-
-
-def new_model(kind: str, options: dict[str, Any], W: Tensor | None, seed: int) -> Separator:
-    """A model from the dictionary W (rows, N) or, where its kind does not start from one, from random weights."""
-    return MODELS[kind].begin(options, W=W, generator=torch.Generator().manual_seed(seed))
 
 
 def dictionary_rows(kind: str, options: dict[str, Any]) -> int:
@@ -41,7 +35,7 @@ def check_model(kind: str, options: dict[str, Any]) -> None:
     W = torch.eye(dictionary_rows(kind, options), 4)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what it says of alpha is about this dictionary
-        new_model(kind, options, W, 0)
+        MODELS[kind].begin(options, W=W, generator=torch.Generator())
 
 
 def _known_options(kind: type[Separator]) -> type[BaseModel]:

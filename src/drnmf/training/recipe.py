@@ -253,8 +253,8 @@ class Recipe(BaseModel):
     model_config = CHECKED
 
     data: DataSettings
-    model: ModelSettings
     dictionary: DictionarySettings = DictionarySettings()
+    model: ModelSettings
     training: TrainingSettings = TrainingSettings()
 
     def __init__(self, **sections: Any) -> None:
@@ -306,8 +306,8 @@ class Recipe(BaseModel):
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise InputError(f"{path}: not a TOML file: {error}") from None
         recipe = cls.from_tables(tables, str(path))
-        places = {key: value for key in _PLACES if (value := getattr(recipe.data, key))}
-        places = {key: _resolved(value, path, f"[data] {key}") for key, value in places.items()}
+        data = recipe.data
+        places = {key: _resolved(value, path, f"[data] {key}") for key in _PLACES if (value := getattr(data, key))}
         start = recipe.model.start
         if start and start not in bundled_models():
             start = _resolved(start, path, "[model] start")
@@ -324,16 +324,10 @@ class Recipe(BaseModel):
     def to_toml(self) -> str:
         """The recipe as a TOML file with every setting, None left out."""
         model = {"start": self.model.start} if self.model.start else {"kind": self.model.kind, **self.model.options}
-        tables = {
-            "data": dict(self.data),
-            "dictionary": dict(self.dictionary),
-            "model": model,
-            "training": dict(self.training),
-        }
+        tables = {**self.model_dump(), "model": model}
         for section, table in list(tables.items()):
-            inner = {key: dict(value) for key, value in table.items() if isinstance(value, Settings)}
-            tables[section] = {key: value for key, value in table.items() if key not in inner}
-            tables |= {f"{section}.{key}": value for key, value in inner.items()}
+            inner = [key for key, value in table.items() if isinstance(value, dict)]
+            tables |= {f"{section}.{key}": table.pop(key) for key in inner}
         lines = []
         for section, table in tables.items():
             lines.append(f"[{section}]")

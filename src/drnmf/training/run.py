@@ -33,7 +33,6 @@ from drnmf.training.backpropagation import Backpropagation, ProgressBar, Record
 from drnmf.training.datasets import EpochData, datasets
 from drnmf.training.dictionaries import make_dictionaries
 from drnmf.training.endless import EndlessBackpropagation
-from drnmf.training.initial import new_model
 from drnmf.training.recipe import ModelSettings, Recipe, TrainingSettings
 
 log = logging.getLogger("drnmf")
@@ -57,10 +56,9 @@ def train(recipe: Recipe, folder: str | Path, *, dictionaries: Path | None = Non
         log.info("%s: this run is finished; delete the folder to repeat it", folder)
         return
     training, validation = datasets(recipe, progress)
-    path = dictionaries or folder / DICTIONARIES
-    needs_dictionary = not recipe.model.start and MODELS[recipe.model.kind].from_dictionary is not None
     W = None
-    if needs_dictionary:
+    if not recipe.model.start and MODELS[recipe.model.kind].from_dictionary is not None:
+        path = dictionaries or folder / DICTIONARIES
         W = make_dictionaries(recipe, path, training, wait=_rank() > 0, progress=progress)
     model = initial_model(recipe.model, W, recipe.training.seed)
     if not model.trainable:
@@ -87,7 +85,7 @@ def initial_model(settings: ModelSettings, W: Tensor | None, seed: int) -> Separ
         if not model.trainable:
             raise InputError(f"[model] start = {settings.start!r}: a {type(model).__name__} has nothing to train")
         return model.train()
-    return new_model(settings.kind, settings.options, W, seed)
+    return MODELS[settings.kind].begin(settings.options, W=W, generator=torch.Generator().manual_seed(seed))
 
 
 def _open_folder(folder: Path, recipe: Recipe) -> None:
@@ -112,16 +110,10 @@ def _is_written(recipe: Recipe, path: Path) -> bool:
 
 
 def _versions() -> dict[str, str]:
-    packages = {name: metadata.version(name) for name in ("drnmf", "torch", "numpy") if _installed(name)}
+    found = [package for name in ("drnmf", "torch", "numpy") for package in metadata.distributions(name=name)]
+    packages = {package.name: package.version for package in found}  # without drnmf where it is not installed
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor() or platform.machine()
     return {"python": platform.python_version(), "platform": platform.platform(), "device": device, **packages}
-
-
-def _installed(name: str) -> bool:
-    try:
-        return bool(metadata.version(name))
-    except metadata.PackageNotFoundError:
-        return False
 
 
 def _rank() -> int:
@@ -170,9 +162,7 @@ def _module(recipe: Recipe, model: Separator, clip: float) -> Backpropagation:
 
 def _trainer(settings: TrainingSettings, folder: Path, record: Record, clip: float) -> L.Trainer:
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what deterministic matrix products ask for
-    state = ModelCheckpoint(
-        folder, LAST.removesuffix(".ckpt"), save_on_train_epoch_end=True, enable_version_counter=False
-    )
+    state = ModelCheckpoint(folder, "last", save_on_train_epoch_end=True, enable_version_counter=False)
     return L.Trainer(
         accelerator=settings.accelerator,
         devices=settings.devices,
