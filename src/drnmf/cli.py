@@ -263,6 +263,9 @@ def show(
     output: Annotated[Path, typer.Option("-o", "--output", help="Picture: .png, .pdf or .svg.")] = Path("show.png"),
     start: Annotated[float, typer.Option(help="Second of the file at which to begin.")] = 0.0,
     seconds: Annotated[float, typer.Option(help="Draw at most this many seconds.")] = 60.0,
+    size: Annotated[
+        tuple[int, int] | None, typer.Option(help="Width and height in pixels, such as --size 1920 1080.")
+    ] = None,
 ) -> None:
     """Draw the dictionaries of a model, layer by layer, or what it hears in a sound file."""
     from drnmf.models.folders import load_model
@@ -273,7 +276,7 @@ def show(
         figure = pictures.draw_model(loaded, name=name)
     else:
         figure = pictures.draw_file(loaded, file, name=name, start=start, seconds=seconds)
-    pictures.save(figure, output)
+    pictures.save(figure, output, size=size)
     _say(f"the picture is {output}")
 
 

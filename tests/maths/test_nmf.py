@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from sklearn.decomposition import non_negative_factorization
 
 from drnmf import InputError, infer_activations, sparse_nmf, train_dictionaries
+from drnmf.maths import nmf
 from drnmf.maths.divergence import beta_divergence, sparse_objective
 from drnmf.maths.nmf import unit_norm
 from examples import DEVICES, clean, dictionary, noisy, seeded
@@ -59,6 +60,29 @@ def test_the_cost_never_rises_on_real_data(beta, n_fixed):
     objective = sparse_objective(data(), result.W, result.H, beta=beta, sparsity=0.1)
     torch.testing.assert_close(result.cost[-1], objective)
     torch.testing.assert_close(result.divergence[-1], beta_divergence(data(), result.W @ result.H, beta))
+
+
+@pytest.mark.parametrize("beta", [-1.0, 0.0, 0.5, 3.0])
+def test_where_the_majoriser_asks_for_short_steps_longer_ones_are_taken_while_the_cost_falls(beta, monkeypatch):
+    options = {"beta": beta, "sparsity": 0.1, "max_iter": 15, "tol": 0}
+    longer = sparse_nmf(data(), 8, generator=seeded(), **options)
+    monkeypatch.setattr(nmf, "_longest_falling_step", nmf._activation_factor)
+    always_gamma = sparse_nmf(data(), 8, generator=seeded(), **options)
+    assert longer.cost[-1] < 0.99 * always_gamma.cost[-1]
+
+
+@pytest.mark.parametrize("beta", [-2.0, -1.0, -0.5])
+def test_no_frame_takes_a_step_that_would_raise_its_cost(beta):
+    """One number; near the best one, where V / h^(2 - beta) = sparsity, exponent 1 goes too far to the other side."""
+    V, W, sparsity = torch.ones(1, 2), torch.ones(1, 1), 1000.0
+    H = torch.tensor([[2.0, 50.0]]) * sparsity ** (1 / (beta - 2))
+
+    def cost(h):
+        return beta_divergence(V, W @ h, beta, dim=0) + sparsity * h.sum(0)
+
+    ratio, taken = (step(V, W, H, beta, sparsity) for step in (nmf._ratio, nmf._longest_falling_step))
+    assert cost(H * ratio)[0] > cost(H)[0]
+    assert (cost(H * taken) < cost(H)).all()
 
 
 @settings(max_examples=60, deadline=None)

@@ -110,6 +110,12 @@ def test_atoms_are_nonnegative_spectra_of_unit_norm_and_lambda_stays_positive():
     assert (model.heard(frames()[0])["expected sparsity λ"] > 0).all()
 
 
+def test_what_can_be_seen_of_the_activations_makes_the_mask():
+    model, x = expecting(), frames()[0]
+    h = model.heard(x)["activations"] ** model.power
+    torch.testing.assert_close(dictionary_mask(h, model.dictionary(), model.n_speech), model(x[None])[0][0])
+
+
 def test_a_silenced_atom_changes_the_mask_only_where_it_is_active():
     model = expecting()
     h = model.heard(frames()[0])["activations"]

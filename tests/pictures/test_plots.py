@@ -72,16 +72,51 @@ def test_atoms_are_sorted_by_frequency_within_their_source() -> None:
 
 def test_all_that_a_model_heard_is_drawn_row_by_row_in_the_order_of_the_atoms() -> None:
     W = torch.eye(257)[:, :4]
-    h, expected = torch.zeros(7, 4), torch.zeros(7, 4)
-    h[2, 3] = expected[5, 1] = 1
+    h, expected = torch.zeros(7, 4), torch.tensor([1.0, 10.0, 100.0, 1e-3]).repeat(7, 1)
+    h[2, 3] = 1
+    expected[5, 1] *= 0.25
     heard = {"activations": h, "expectations": expected}
     figure = plots.separation(torch.ones(7, 257), torch.ones(7, 257), W, heard, 2)
     axes = {axes.get_title(): axes for axes in figure.axes}
-    for title, place in (("Their activations over time", (3, 2)), ("Their expectations over time", (1, 5))):
-        values = np.asarray(axes[title].get_images()[0].get_array())
-        assert values.shape == (4, 7)
-        assert np.unravel_index(values.argmax(), values.shape) == place
-        assert [label.get_text() for label in axes[title].get_yticklabels()] == ["speech", "noise"]
+    active, changes = (axes[f"Their {name} over time"] for name in heard)
+    values = np.asarray(active.get_images()[0].get_array())
+    assert values.shape == (4, 7)
+    assert np.unravel_index(values.argmax(), values.shape) == (3, 2)
+    octaves = np.zeros((4, 7))
+    octaves[1, 5] = -2  # a quarter of that atom's median; how far the atoms lie apart is not shown
+    np.testing.assert_allclose(changes.get_images()[0].get_array(), octaves, atol=1e-5)
+
+
+def test_rows_and_spectra_have_the_same_names_in_all_pictures(tmp_path: Path) -> None:
+    """Numbers count by frequency in each source, as in the picture of the model."""
+    W = torch.zeros(257, 6)
+    for column, bin_ in enumerate((200, 10, 100, 250, 30, 40)):  # three of speech, three of noise
+        W[bin_, column] = 1
+    h = torch.ones(7, 6)
+    h[:, [1, 4]] = 0.5  # the lowest of each source is active the least
+    figure = plots.separation(torch.ones(7, 257), torch.ones(7, 257), W, {"activations": h}, 3, most=2)
+    axes = {axes.get_title(): axes for axes in figure.axes}
+
+    def names(labels: list) -> list[str]:
+        return [label.get_text() for label in labels]
+
+    assert names(axes["Speech atoms in use"].get_xticklabels()) == ["S2", "S3"]
+    assert names(axes["Noise atoms in use"].get_xticklabels()) == ["N2", "N3"]
+    assert names(axes["Their activations over time"].get_yticklabels()) == ["S2", "S3", "N2", "N3"]
+    spectra = np.asarray(axes["Speech atoms in use"].get_images()[0].get_array())
+    assert spectra.argmax(0).tolist() == [100, 200]
+    whole = plots.layers({"layer 1": W}, 3, title="", learned={})
+    saved(whole, tmp_path / "layers.png")
+    assert "S3" in names(whole.axes[-3].get_xticklabels())
+
+
+def test_one_colour_bar_for_each_kind() -> None:
+    figure = plots.separation(
+        torch.ones(7, 257), torch.ones(7, 257), torch.eye(257)[:, :4], {"activations": torch.ones(7, 4)}, 2
+    )
+    bars = [axes.get_ylabel() for axes in figure.axes if axes.get_label() == "<colorbar>"]
+    kinds = ["dB below each atom's peak", "dB below the loudest", "dB below the strongest", "share of speech"]
+    assert sorted(bars) == kinds
 
 
 def test_separation_draws_the_active_atoms(tmp_path: Path) -> None:
@@ -127,7 +162,7 @@ def test_the_ends_of_learning_curves_are_in_the_picture(shift: float) -> None:
 def test_step_sizes_have_a_scale_however_far_apart_they_are(decades: int) -> None:
     figure = Figure()
     axes = figure.add_subplot()
-    plots._draw_learned(axes, torch.logspace(0, decades, 200).repeat(3, 1), 100, "alpha", ("1", "2", "3"))
+    plots._draw_learned(axes, torch.logspace(0, decades, 200).repeat(3, 1), 100, "alpha")
     figure.canvas.draw()
     low, high = axes.get_ylim()
     seen = [tick.get_text() for tick in axes.get_yticklabels() if low <= tick.get_position()[1] <= high]

@@ -150,6 +150,23 @@ def test_without_matplotlib_one_line_says_what_to_install() -> None:
     assert answer.stderr.strip().splitlines()[-1].endswith("not installed: pip install 'drnmf[plot]'")
 
 
+def test_a_picture_has_the_size_asked_for(tmp_path: Path) -> None:
+    figure = plots.masking(torch.ones(3, 257), torch.ones(3, 257))
+    show.save(figure, tmp_path / "model.png", size=(640, 480))
+    header = (tmp_path / "model.png").read_bytes()[16:24]  # width and height
+    assert (int.from_bytes(header[:4]), int.from_bytes(header[4:])) == (640, 480)
+    with pytest.raises(InputError, match="200 to 20000 pixels wide and high, not 640x10"):
+        show.save(figure, tmp_path / "other.png", size=(640, 10))
+    assert not (tmp_path / "other.png").exists()
+
+
+def test_what_a_network_expected_is_drawn_beside_what_it_heard(noisy_file: Path) -> None:
+    pictures = drawn(show.draw_file(build("prior_drnmf"), noisy_file, name="home"))
+    expected = pictures["Their expected sparsity λ over time"]
+    assert expected.shape == pictures["Their activations over time"].shape
+    assert expected.std() > 0.01
+
+
 def test_where_a_picture_cannot_go_is_one_line(tmp_path: Path) -> None:
     figure = plots.masking(torch.ones(3, 257), torch.ones(3, 257))
     with pytest.raises(InputError, match=r"model\.docx: '\.docx' is not a kind of picture; choose \.png"):

@@ -9,10 +9,11 @@ FLOOR = 1e-9
 """Smallest model value: below it logarithms and negative powers would overflow."""
 
 
-def beta_divergence(V: Tensor, V_hat: Tensor, beta: float) -> Tensor:
+def beta_divergence(V: Tensor, V_hat: Tensor, beta: float, *, dim: int | None = None) -> Tensor:
     """Sum of (v^beta + (beta - 1) v_hat^beta - beta v v_hat^(beta - 1)) / (beta (beta - 1)); limits at 0 and 1.
 
-    `V_hat` is floored at 1e-9, and so is `V` where beta <= 0, since a zero would cost infinitely much there.
+    The sum is over all numbers, or along `dim`. `V_hat` is floored at 1e-9, and so is `V` where beta <= 0, since a zero
+    would cost infinitely much there.
     """
     if V.shape != V_hat.shape:
         raise InputError(f"shapes differ: data {tuple(V.shape)}, model {tuple(V_hat.shape)}")
@@ -21,14 +22,14 @@ def beta_divergence(V: Tensor, V_hat: Tensor, beta: float) -> Tensor:
     V_hat = V_hat.clamp_min(FLOOR)
     V = V.clamp_min(FLOOR) if beta <= 0 else V
     if beta == 2:  # Euclidean
-        return 0.5 * (V - V_hat).square().sum()
+        return 0.5 * (V - V_hat).square().sum(dim)
     if beta == 1:  # Kullback-Leibler
-        return (torch.xlogy(V, V) - torch.xlogy(V, V_hat) - V + V_hat).sum()
+        return (torch.xlogy(V, V) - torch.xlogy(V, V_hat) - V + V_hat).sum(dim)
     if beta == 0:  # Itakura-Saito
         ratio = V / V_hat
-        return (ratio - ratio.log() - 1).sum()
+        return (ratio - ratio.log() - 1).sum(dim)
     total = V**beta + (beta - 1) * V_hat**beta - beta * V * V_hat ** (beta - 1)
-    return total.sum() / (beta * (beta - 1))
+    return total.sum(dim) / (beta * (beta - 1))
 
 
 def sparse_objective(V: Tensor, W: Tensor, H: Tensor, *, beta: float = 2.0, sparsity: float = 1.0) -> Tensor:

@@ -63,7 +63,7 @@ def sparse_nmf(
     divergences: list[float] = []
     for iteration in range(max_iter):
         for v, h in _chunks(V, H, chunk):
-            h *= _activation_factor(v, W, h, beta, sparsity)
+            h *= _longest_falling_step(v, W, h, beta, sparsity)
         penalty = sparsity * float(H.sum(dtype=torch.float64))
         numerator, denominator = _dictionary_gradient(V, W, H, n_fixed, beta, chunk)
         last = costs[-1] if costs else float("inf")
@@ -197,13 +197,30 @@ def _euclidean_updates(v: Tensor, W: Tensor, h: Tensor, n_iter: int, sparsity: f
 
 def _activation_factor(v: Tensor, W: Tensor, h: Tensor, beta: float, sparsity: float | Tensor) -> Tensor:
     """What h is multiplied with: (W^T (v Wh^(beta-2)) / (W^T Wh^(beta-1) + sparsity))^gamma."""
-    gain, model = _weighted(v, W @ h, beta)
-    ratio = (W.mT @ gain) / (W.mT @ model + sparsity).clamp_min(FLOOR)
+    ratio = _ratio(v, W, h, beta, sparsity)
     if 1 <= beta <= 2:
         return ratio
-    # gamma, 1 for 1 <= beta <= 2, makes the update minimise a majoriser (Fevotte and Idier, 2011): no cost rises
-    gamma = 1 / (2 - beta) if beta < 1 else 1 / (beta - 1)
-    return ratio.clamp_min(FLOOR) ** gamma  # floor: at silence the ratio is 0, where a root has no finite gradient
+    return ratio.clamp_min(FLOOR) ** _gamma(beta)  # floor: at silence the ratio is 0, where a root has no gradient
+
+
+def _longest_falling_step(v: Tensor, W: Tensor, h: Tensor, beta: float, sparsity: float) -> Tensor:
+    """As `_activation_factor`, with exponent 1, a longer step than gamma, in frames whose cost it does not raise."""
+    if 1 <= beta <= 2:
+        return _activation_factor(v, W, h, beta, sparsity)
+    ratio = _ratio(v, W, h, beta, sparsity)
+    short = ratio.clamp_min(FLOOR) ** _gamma(beta)
+    before, after = (beta_divergence(v, W @ a, beta, dim=0) + sparsity * a.sum(0) for a in (h, h * ratio))
+    return torch.where(after <= before, ratio, short)
+
+
+def _ratio(v: Tensor, W: Tensor, h: Tensor, beta: float, sparsity: float | Tensor) -> Tensor:
+    gain, model = _weighted(v, W @ h, beta)
+    return (W.mT @ gain) / (W.mT @ model + sparsity).clamp_min(FLOOR)
+
+
+def _gamma(beta: float) -> float:
+    """The exponent with which the update minimises a majoriser (Fevotte and Idier, 2011), so that no cost rises."""
+    return 1 / (2 - beta) if beta < 1 else 1 / (beta - 1)
 
 
 def _weighted(v: Tensor, model: Tensor, beta: float) -> tuple[Tensor, Tensor]:

@@ -257,13 +257,17 @@ class PriorDRNMF(Separator):
         return {"inverse step size α": layers.alpha_KN, "sparsity λ": layers.sparsity_KN}
 
     def heard(self, magnitude: Tensor) -> dict[str, Tensor]:
-        """The activations, as magnitudes; and lambda of the last layer, what was expected."""
+        """The activations that the mask is made of, as magnitudes; and lambda of the last layer: low is expected."""
         weights = self.weights()
         *memory, _ = self.start(1)
         x_BTF = self.features(magnitude[None], self.config)
-        h_BTN, _, change_BTN, _ = self._explained(x_BTF, memory, weights)
+        h_BTN, v_BTN, change_BTN, _ = self._explained(x_BTF, memory, weights)
+        weighted_TN = weights.scale_N * v_BTN[0] * h_BTN[0]
+        # the mask knows ratios within a frame only: here a frame is as loud as it was heard
+        explained_T1 = (weighted_TN @ weights.W_FN.mT).sum(1, keepdim=True)
+        weighted_TN = weighted_TN * x_BTF[0].sum(1, keepdim=True) / explained_T1.clamp_min(MASK_FLOOR)
         sparsity_TN = weights.explainer.sparsity_KN[-1] + change_BTN[0]
-        return {"activations": h_BTN[0] ** (1 / self.power), "expected sparsity λ": sparsity_TN}
+        return {"activations": weighted_TN ** (1 / self.power), "expected sparsity λ": sparsity_TN}
 
 
 def _scan(x_BTF: Tensor, W_FN: Tensor, layers: prior.Layers, h0_BN: Tensor, change_KBTN: Tensor | None) -> Tensor:

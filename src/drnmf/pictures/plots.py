@@ -17,7 +17,7 @@ try:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, FigureBase
     from matplotlib.image import AxesImage
-    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 except ModuleNotFoundError:
     raise InputError(
         "pictures need the package matplotlib, which is not installed: pip install 'drnmf[plot]'"
@@ -25,7 +25,8 @@ except ModuleNotFoundError:
 
 RANGE_DB = 60.0
 """Depth of the colour scale: what lies further below the largest value is black."""
-_DB_LABEL = "dB"
+_BELOW_PEAK = "dB below each atom's peak"
+_SMALL = 6  # points: the names of single atoms
 _TOP_KHZ = SAMPLE_RATE / 2000
 
 
@@ -49,7 +50,7 @@ def layers(W: Mapping[str, Tensor], n_speech: int, *, title: str, learned: Mappi
     if learned:
         all_axes = parts[1].subplots(1, len(learned), squeeze=False)[0]
         for axes, (name, values) in zip(all_axes, learned.items(), strict=True):
-            _draw_learned(axes, values, n_speech, name, list(W)[: len(values)])
+            _draw_learned(axes, values, n_speech, name)
     return figure
 
 
@@ -61,37 +62,44 @@ def separation(
     n_speech: int,
     *,
     titles: tuple[str, str] = ("Noisy", "Enhanced"),
-    most: int = 20,
+    most: int = 12,
 ) -> Figure:
-    """What a model heard, what it made of it, and why: noisy, mask, enhanced; the atoms that were active, and when.
+    """What a model heard, what it made of it, and why: noisy, enhanced, mask; the atoms that were active, and when.
+
+    Atoms are numbered in the order of their frequencies, S1, S2, ... for speech and N1, N2, ... for noise, as in
+    `layers`: the rows of what they did over time have the numbers of the spectra above.
 
     Args:
         magnitude: noisy magnitudes (frames, F).
         mask: the model's mask (frames, F).
         W: its dictionary [W_speech, W_noise] (F, N).
-        heard: what its atoms did over time (frames, N), by name: first the activations.
+        heard: what its atoms did over time (frames, N), by name: first the activations. Others are drawn as multiples
+            of each atom's median, those below it bright.
         n_speech: number of speech atoms.
         titles: those of the noisy and the enhanced spectrogram.
         most: how many atoms of each source are drawn; those with the largest sum of activations are chosen.
     """
-    figure = Figure(figsize=(12, 8), layout="constrained")
-    left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=[1.25, 1])[0]
+    figure = Figure(figsize=(14, 7 + 1.5 * len(heard)), layout="constrained")
+    left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=[1.1, 1])[0]
     _draw_masking(left, magnitude, mask, titles)
-    energy = next(iter(heard.values())).sum(0)
-    speech = _chosen(W[:, :n_speech], energy[:n_speech], most)
-    noise = _chosen(W[:, n_speech:], energy[n_speech:], most) + n_speech
-    above, *below = right.subfigures(1 + len(heard), 1, squeeze=False)[:, 0]
-    _draw_sources(above, {"Speech atoms in use": W[:, speech], "Noise atoms in use": W[:, noise]})
-    for part, (name, values) in zip(below, heard.items(), strict=True):
-        axes = part.subplots()
-        chosen = values[:, torch.cat([speech, noise])]
-        image = _draw_activations(axes, chosen, len(speech), f"Their {name} over time")
-        part.colorbar(image, ax=axes, label=_DB_LABEL)
+    (_, activations), *others = heard.items()
+    energy = activations.sum(0)
+    speech, speech_names = _chosen(W[:, :n_speech], energy[:n_speech], most, "S")
+    noise, noise_names = _chosen(W[:, n_speech:], energy[n_speech:], most, "N")
+    noise = noise + n_speech
+    above, *below = right.subfigures(1 + len(heard), 1, squeeze=False, height_ratios=[0.8] + [1] * len(heard))[:, 0]
+    sources = {"Speech atoms in use": (W[:, speech], speech_names), "Noise atoms in use": (W[:, noise], noise_names)}
+    _draw_sources(above, sources)
+    rows, names = torch.cat([speech, noise]), [*speech_names, *noise_names]
+    image = _draw_rows(below[0], decibels(activations[:, rows]), -RANGE_DB, 0, names, "Their activations over time")
+    below[0].colorbar(image, label="dB below the strongest")
+    for part, (name, values) in zip(below[1:], others, strict=True):
+        _draw_changes(part, values[:, rows], names, f"Their {name} over time")
     return figure
 
 
 def masking(magnitude: Tensor, mask: Tensor, *, titles: tuple[str, str] = ("Noisy", "Enhanced")) -> Figure:
-    """The left half of `separation`, for models without atoms: noisy, mask, enhanced, all (frames, F)."""
+    """The left half of `separation`, for models without atoms: noisy, enhanced, mask, all (frames, F)."""
     figure = Figure(figsize=(8, 8), layout="constrained")
     _draw_masking(figure, magnitude, mask, titles)
     return figure
@@ -145,32 +153,58 @@ def by_frequency(W: Tensor) -> Tensor:
     return torch.argsort((bins @ energy) / energy.sum(0).clamp_min(1e-20))
 
 
-def _chosen(W: Tensor, weight: Tensor, most: int) -> Tensor:
-    """Indices of the `most` columns of W with the largest weight, in the order of their frequency."""
-    indices = weight.topk(min(most, len(weight))).indices
-    return indices[by_frequency(W[:, indices])]
+def _chosen(W: Tensor, weight: Tensor, most: int, letter: str) -> tuple[Tensor, list[str]]:
+    """Indices of the `most` columns of W with the largest weight, in the order of their frequency, and their names."""
+    order = by_frequency(W)
+    places = weight[order].topk(min(most, len(weight))).indices.sort().values
+    return order[places], [f"{letter}{place + 1}" for place in places.tolist()]
 
 
 def _draw_masking(figure: FigureBase, magnitude: Tensor, mask: Tensor, titles: tuple[str, str]) -> None:
-    """Noisy, mask and enhanced, one below the other, on one scale and one time axis."""
-    noisy_axes, mask_axes, enhanced_axes = figure.subplots(3, 1, sharex=True)
+    """Noisy, enhanced and mask, one below the other, on one time axis; both spectrograms on one scale."""
+    noisy_axes, enhanced_axes, mask_axes = figure.subplots(3, 1, sharex=True)
     loudest = magnitude.max()
-    for axes, values, title in ((noisy_axes, magnitude, titles[0]), (enhanced_axes, mask * magnitude, titles[1])):
-        image = _draw_frames(axes, decibels(values, loudest), title, -RANGE_DB, 0)
-        figure.colorbar(image, ax=axes, label=_DB_LABEL)
+    _draw_frames(noisy_axes, decibels(magnitude, loudest), titles[0], -RANGE_DB, 0)
+    image = _draw_frames(enhanced_axes, decibels(mask * magnitude, loudest), titles[1], -RANGE_DB, 0)
+    figure.colorbar(image, ax=[noisy_axes, enhanced_axes], label="dB below the loudest", aspect=40)
     image = _draw_frames(mask_axes, mask, "Mask", 0, 1, colours="viridis")
     figure.colorbar(image, ax=mask_axes, label="share of speech")
-    for axes in (noisy_axes, mask_axes):
+    for axes in (noisy_axes, enhanced_axes):
         axes.label_outer()
 
 
-def _draw_sources(figure: FigureBase, sources: Mapping[str, Tensor]) -> None:
-    """Atoms (F, n) of each source beside each other."""
+def _draw_sources(figure: FigureBase, sources: Mapping[str, tuple[Tensor, list[str]]]) -> None:
+    """Atoms (F, n) of each source beside each other, with their names."""
     all_axes = figure.subplots(1, len(sources), sharey=True, squeeze=False)[0]
-    for axes, (title, atoms) in zip(all_axes, sources.items(), strict=True):
+    for axes, (title, (atoms, names)) in zip(all_axes, sources.items(), strict=True):
         image = _draw_atoms(axes, atoms, title)
+        axes.set_xticks(range(1, len(names) + 1), names, fontsize=_SMALL, rotation=90)
         axes.label_outer()
-    figure.colorbar(image, ax=all_axes, label=_DB_LABEL)
+    figure.colorbar(image, ax=all_axes, label=_BELOW_PEAK)
+
+
+def _draw_rows(
+    figure: FigureBase, values: Tensor, low: float, high: float, names: list[str], title: str, colours: str = "magma"
+) -> AxesImage:
+    """Values (frames, n) against time and atom, noise above speech."""
+    axes = figure.subplots()
+    image = _draw(axes, values.mT, (*_seconds(len(values)), 0.5, len(names) + 0.5), low, high, colours)
+    n_speech = sum(name.startswith("S") for name in names)
+    axes.axhline(n_speech + 0.5, color="white", linewidth=1.5)
+    axes.set(xlabel="time (s)", title=title)
+    axes.set_yticks(range(1, len(names) + 1), names, fontsize=_SMALL)
+    return image
+
+
+def _draw_changes(figure: FigureBase, values: Tensor, names: list[str], title: str) -> None:
+    """Positive values (frames, n) as multiples of each atom's median, on a logarithmic scale around 1."""
+    # atoms differ by orders of magnitude, which would hide what changes in time
+    octaves = torch.log2(values.clamp_min(1e-10) / values.median(0).values.clamp_min(1e-10))
+    reach = min(6, max(1, round(float(octaves.abs().quantile(0.98)))))
+    image = _draw_rows(figure, octaves, -reach, reach, names, title, "magma_r")
+    ticks = range(-reach, reach + 1)
+    bar = figure.colorbar(image, label="times each atom's median", ticks=ticks)
+    bar.ax.set_yticklabels([f"{2**tick}" if tick >= 0 else f"1/{2**-tick}" for tick in ticks])
 
 
 def _draw_layers(figure: FigureBase, W: Mapping[str, Tensor], n_speech: int) -> None:
@@ -183,14 +217,15 @@ def _draw_layers(figure: FigureBase, W: Mapping[str, Tensor], n_speech: int) -> 
             image = _draw_atoms(axes, atoms[:, order], "")
             axes.label_outer()
         row[0].set_ylabel(f"{name}\nfrequency (kHz)")
-    for axes, source in zip(all_axes[0], ("Speech atoms", "Noise atoms"), strict=True):
-        axes.set_title(source)
+    for column, source in zip(all_axes.T, ("Speech", "Noise"), strict=True):
+        column[0].set_title(f"{source} atoms")
+        column[-1].xaxis.set_major_formatter(StrMethodFormatter(source[0] + "{x:.0f}"))
     for axes in all_axes[-1]:
         axes.set_xlabel("atom, in the order of their frequencies" + (" in the last row" if len(W) > 1 else ""))
-    figure.colorbar(image, ax=all_axes, label="dB below each atom's peak", aspect=10 + 10 * len(W))
+    figure.colorbar(image, ax=all_axes, label=_BELOW_PEAK, aspect=10 + 10 * len(W))
 
 
-def _draw_learned(axes: Axes, values: Tensor, n_speech: int, title: str, names: Sequence[str]) -> None:
+def _draw_learned(axes: Axes, values: Tensor, n_speech: int, title: str) -> None:
     """Values (K, 1) as dots; (K, N) as boxes: median, quartiles, 5th and 95th percentile of each source's atoms."""
     places = torch.arange(1.0, len(values) + 1)
     if values.shape[1] == 1:
@@ -210,7 +245,7 @@ def _draw_learned(axes: Axes, values: Tensor, n_speech: int, title: str, names: 
                 medianprops={"color": "black"},
             )
     axes.set(title=title, xlim=(0.5, len(values) + 0.5))
-    axes.set_xticks(places, names)
+    axes.set_xticks(places, [f"layer {k + 1}" for k in range(len(values))])
     if values.min() > 0:
         axes.set_yscale("log")  # step sizes and thresholds act by their ratios
         low, high = axes.get_ylim()
@@ -236,16 +271,6 @@ def _draw_atoms(axes: Axes, W: Tensor, title: str) -> AxesImage:
     image = _draw(axes, decibels(W / peaks.clamp_min(1e-10)), (0.5, W.shape[1] + 0.5, 0, _TOP_KHZ), -RANGE_DB, 0)
     axes.set(xlabel="atom", ylabel="frequency (kHz)", title=title)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
-    return image
-
-
-def _draw_activations(axes: Axes, h: Tensor, n_speech: int, title: str) -> AxesImage:
-    """Activations (frames, N) against time and atom, speech below and noise above the line."""
-    N = h.shape[1]
-    image = _draw(axes, decibels(h.mT), (*_seconds(len(h)), 0.5, N + 0.5), -40, 0)
-    axes.axhline(n_speech + 0.5, color="white", linewidth=1)
-    axes.set(xlabel="time (s)", ylabel="", title=title)
-    axes.set_yticks([(n_speech + 1) / 2, (n_speech + N + 1) / 2], ["speech", "noise"], rotation=90, va="center")
     return image
 
 

@@ -18,6 +18,10 @@ from drnmf.signal.spectra import SAMPLE_RATE, stft
 if TYPE_CHECKING:
     from matplotlib.figure import Figure  # else `plots` says what to install
 
+DPI = 150
+PIXELS = (200, 20000)
+"""The least and the most that a picture is wide and high."""
+
 
 @torch.no_grad()
 def draw_model(model: Separator, *, name: str) -> "Figure":
@@ -67,9 +71,16 @@ def draw_file(
     return plots.separation(magnitude, mask, W, heard, model.n_speech, titles=titles)
 
 
-def save(figure: "Figure", path: Path | str, *, dpi: int = 100) -> None:
-    """Write a picture in the format of its suffix; a reader never sees a half-written one."""
+def save(figure: "Figure", path: Path | str, *, size: tuple[int, int] | None = None, dpi: int = DPI) -> None:
+    """Write a picture of a kind given by the suffix; a reader never sees a half-written one.
+
+    `size` is its width and height in pixels, by default what suits its content.
+    """
     path = Path(path)
+    if size is not None:
+        if not all(PIXELS[0] <= side <= PIXELS[1] for side in size):
+            raise InputError(f"a picture is {PIXELS[0]} to {PIXELS[1]} pixels wide and high, not {size[0]}x{size[1]}")
+        figure.set_size_inches(size[0] / dpi, size[1] / dpi)
     kinds = sorted(figure.canvas.get_supported_filetypes())
     if path.suffix[1:].lower() not in kinds:
         raise InputError(f"{path}: '{path.suffix}' is not a kind of picture; choose .png, or one of {', '.join(kinds)}")
