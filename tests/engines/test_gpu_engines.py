@@ -5,60 +5,56 @@ import torch
 from torch import Tensor
 
 from drnmf.engines import scan_cluster, scan_grid
+from drnmf.engines.problem import Layers
 from drnmf.engines.scan import scan
 from drnmf.maths.thresholding import unfolded_ista
 from engines.problems import NAMES, OF_FRAMES, assert_same, problem, values_and_gradients, with_sparsity_of_frames
 
 
-def gram_forward(H: Tensor, A_KNN: Tensor) -> None:
-    s = H[-1, 0]
-    for t in range(1, H.shape[1]):
-        for k, A in enumerate(A_KNN):
-            s = H[k, t].add_(s @ A).relu_()
-
-
-def gram_backward(G: Tensor, H: Tensor, A_KNN: Tensor) -> None:
-    u = torch.zeros_like(G[-1, 0])
+def gram_steps(self, rows: Tensor, H: Tensor, A_KNN: Tensor, *, backward: bool) -> None:
+    if not backward:
+        s = H[-1, 0]
+        for t in range(1, H.shape[1]):
+            for k, A in enumerate(A_KNN):
+                s = H[k, t].add_(s @ A).relu_()
+        return
+    u = torch.zeros_like(rows[-1, 0])
     for t in range(H.shape[1] - 1, 0, -1):
-        u = u + G[-1, t]
+        u = u + rows[-1, t]
         for k in reversed(range(len(A_KNN))):
-            G[k, t] = torch.where(H[k, t] > 0, u, 0)
-            u = G[k, t] @ A_KNN[k].mT
-    G[-1, 0] = u
+            rows[k, t] = torch.where(H[k, t] > 0, u, 0)
+            u = rows[k, t] @ A_KNN[k].mT
+    rows[-1, 0] = u
 
 
-def grid_forward(H, x_TBF, W_KFN, alpha_KN, threshold_KN, *, residual, e_KTBF=None):
-    s = H[-1, 0]
-    for t, x in enumerate(x_TBF):
-        for k, W in enumerate(W_KFN):
-            e = x - s @ W.mT if k or residual else x
-            if e_KTBF is not None:
-                e_KTBF[k, t, :, : len(W)] = e
-            H[k, t + 1] = s = torch.relu(s - threshold_KN[k] + e @ (W / alpha_KN[k]))
-
-
-def grid_backward(G, H, W_KFN, alpha_KN, *, residual, q_KTBF):
-    u = torch.zeros_like(G[-1, 0])
+def grid_steps(rows: Tensor, H: Tensor, x_TBF: Tensor | None, layers: Layers, kept: Tensor | None) -> None:
+    W_KFN, alpha_KN, residual = layers.W_KFN, layers.alpha_KN, layers.residual_K[0]
+    if x_TBF is not None:
+        s = H[-1, 0]
+        for t, x in enumerate(x_TBF):
+            for k, W in enumerate(W_KFN):
+                e = x - s @ W.mT if k or residual else x
+                if kept is not None:
+                    kept[k, t, :, : len(W)] = e
+                H[k, t + 1] = s = torch.relu(s - layers.threshold_KN[k] + e @ (W / alpha_KN[k]))
+        return
+    u = torch.zeros_like(rows[-1, 0])
     for t in range(H.shape[1] - 1, 0, -1):
-        u = u + G[-1, t]
+        u = u + rows[-1, t]
         for k in reversed(range(len(W_KFN))):
-            G[k, t] = torch.where(H[k, t] > 0, u, 0)
-            q_KTBF[k, t - 1] = (G[k, t] / alpha_KN[k]) @ W_KFN[k].mT
-            u = G[k, t] - q_KTBF[k, t - 1] @ W_KFN[k] if k or residual else G[k, t]
-    G[-1, 0] = u
+            rows[k, t] = torch.where(H[k, t] > 0, u, 0)
+            kept[k, t - 1] = (rows[k, t] / alpha_KN[k]) @ W_KFN[k].mT
+            u = rows[k, t] - kept[k, t - 1] @ W_KFN[k] if k or residual else rows[k, t]
+    rows[-1, 0] = u
 
 
 @pytest.fixture(params=["cluster", "grid"])
 def form(request, monkeypatch) -> str:
-    monkeypatch.setattr(scan_cluster, "usable", lambda *_: True)
-    monkeypatch.setattr(scan_cluster, "forward_", gram_forward)
-    monkeypatch.setattr(scan_cluster, "backward_", gram_backward)
-    monkeypatch.setattr(scan_grid, "usable", lambda *_: True)
-    monkeypatch.setattr(scan_grid, "forward_", grid_forward)
-    monkeypatch.setattr(scan_grid, "backward_", grid_backward)
+    monkeypatch.setattr(scan_cluster.Cluster, "steps_", gram_steps)
+    monkeypatch.setattr(scan_grid, "steps_", grid_steps)
     for engine in (scan_cluster.Cluster, scan_grid.Grid):
+        monkeypatch.setattr(engine, "usable", lambda *_, **__: True)
         monkeypatch.setattr(engine, "rows", 9)  # so that a few frames are several blocks
-    monkeypatch.setattr(torch, "empty_like", lambda x: torch.full_like(x, torch.nan))  # kernels must not need zeros
     return request.param
 
 

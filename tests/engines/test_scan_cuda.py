@@ -6,7 +6,6 @@ They need a GPU; with Triton installed, `TRITON_INTERPRET=1` runs the smaller si
 import os
 import random
 from collections.abc import Iterator
-from types import ModuleType
 
 import pytest
 import torch
@@ -18,8 +17,11 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 if not INTERPRETED and not torch.cuda.is_available():
     pytest.skip("no GPU here", allow_module_level=True)
 
-from drnmf.engines import scan_cluster, scan_grid, triton_kernels  # noqa: E402
+from drnmf.engines import scan_cluster, scan_grid  # noqa: E402
+from drnmf.engines.blocks import GramKernels  # noqa: E402
+from drnmf.engines.problem import Layers, Problem  # noqa: E402
 from drnmf.engines.scan import scan  # noqa: E402
+from drnmf.engines.scan_triton import Triton  # noqa: E402
 from drnmf.maths.thresholding import lipschitz, unfolded_ista  # noqa: E402
 
 DEVICE = torch.device("cpu" if INTERPRETED else "cuda")
@@ -32,7 +34,7 @@ every_gram_kernel = pytest.mark.parametrize("form", ["triton", pytest.param("clu
 
 
 def skip_if_too_large(form: str, K: int, N: int) -> None:
-    if form == "cluster" and not scan_cluster.usable(torch.empty(0, device=DEVICE), K, N):
+    if form == "cluster" and not scan_cluster._size(K, N, 4):
         pytest.skip("more than the shared memory of a cluster holds")
 
 
@@ -155,15 +157,16 @@ def test_the_grid_takes_every_step_and_writes_nothing_else(B: int, T: int, K: in
     """With the kernel's own activity: among so many values, rounding puts some on the other side of the kink."""
     problem = {name: value.to(DEVICE) for name, value in spectra(B, T, K, N, 257, per_atom=True).items()}
     W, alpha, x = problem["W"], problem["alpha"], problem["x"].transpose(0, 1)
-    threshold = problem["sparsity"] / alpha
+    layers = Layers.of(Problem(problem["x"], problem["h0"], W, alpha, problem["sparsity"], None, True), gram=False)
+    threshold = layers.threshold_KN
     H = torch.full((K, T + 2, B, N), torch.nan, device=DEVICE)
     G = H.clone()
     H[-1, 0] = problem["h0"]
     G[-1, 1:-1] = torch.randn(T, B, N, generator=torch.Generator().manual_seed(0)).to(DEVICE)
     dh, exact, scaled = G[-1, 1:-1].double(), W.double(), W.double() / alpha.double()[:, None]
     e, q = (torch.full((K, T, B, width), torch.nan, device=DEVICE) for width in (258, 257))
-    scan_grid.forward_(H[:, :-1], x, W, alpha, threshold, residual=True, e_KTBF=e)
-    scan_grid.backward_(G[:, :-1], H[:, :-1], W, alpha, residual=True, q_KTBF=q)
+    scan_grid.steps_(H[:, :-1], H[:, :-1], x, layers, e)
+    scan_grid.steps_(G[:, :-1], H[:, :-1], None, layers, q)
     expected_H, expected_G = H[:, 1:-1].double(), G[:, 1:-1].double()
     expected_e, expected_q = torch.empty_like(q, dtype=torch.float64), torch.empty_like(q, dtype=torch.float64)
     state, gradient = H[-1, 0].double(), torch.zeros(B, N, device=DEVICE, dtype=torch.float64)
@@ -222,9 +225,9 @@ def test_an_empty_batch_and_no_frames(form: str) -> None:
 
 
 @pytest.mark.parametrize(("B", "T", "K", "N"), sizes(5 if INTERPRETED else 16, seed=2))
-@pytest.mark.parametrize("kernels", [triton_kernels, pytest.param(scan_cluster, marks=on_gpu)])
-def test_kernels_alone_write_every_row_and_nothing_else(kernels: ModuleType, B: int, T: int, K: int, N: int) -> None:
-    skip_if_too_large("cluster" if kernels is scan_cluster else "triton", K, N)
+@pytest.mark.parametrize("engine", [Triton(), pytest.param(scan_cluster.Cluster(), marks=on_gpu)])
+def test_kernels_alone_write_every_row_and_nothing_else(engine: GramKernels, B: int, T: int, K: int, N: int) -> None:
+    skip_if_too_large(engine.name, K, N)
     generator = torch.Generator().manual_seed(B + T + K + N)
     A = (0.5 * torch.eye(N) + 0.3 * torch.randn(K, N, N, generator=generator) / N**0.5).to(DEVICE)
     b = torch.randn(K, T, B, N, generator=generator).to(DEVICE)
@@ -236,8 +239,8 @@ def test_kernels_alone_write_every_row_and_nothing_else(kernels: ModuleType, B: 
     H[:, 1:-1] = b
     G[-1, 1:-1] = dh
     state, gradient = H[-1, 0].double(), torch.zeros(B, N, device=DEVICE, dtype=torch.float64)
-    kernels.forward_(H[:, :-1], A)
-    kernels.backward_(G[:, :-1], H[:, :-1], A)
+    engine.steps_(H[:, :-1], H[:, :-1], A, backward=False)
+    engine.steps_(G[:, :-1], H[:, :-1], A, backward=True)
     expected_H, expected_G = torch.empty_like(b, dtype=torch.float64), torch.empty_like(b, dtype=torch.float64)
     for t in range(T):
         for k in range(K):

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from drnmf.engines.library import TYPES, agrees, function, load, type_name
-from drnmf.engines.problem import Gradients, Needs, Problem
-from drnmf.engines.products import Layers, Sums, by_sparsity
+from drnmf.engines.problem import Engine, Gradients, Layers, Needs, Problem, Sums, by_sparsity
 
 _PLAIN = (Tensor, torch.nn.Parameter)  # not the stand-ins that tracing makes: they have no memory
 _BLOCK = 1024  # rows, frames of all sequences, whose activations of all layers are in memory at once
@@ -37,7 +36,7 @@ def usable(x: Tensor) -> bool:
     return x.device.type == "cpu" and type_name(x.dtype) in TYPES and type(x) in _PLAIN and library() is not None
 
 
-class Compiled:
+class Compiled(Engine):
     """The Gram form in C."""
 
     name = "compiled"
@@ -53,7 +52,7 @@ class Compiled:
     def forward(self, problem: Problem, needs: Needs | None) -> tuple[Tensor, list[Tensor]]:
         """Return h (B, T, N), and all activations for parts of the sequences."""
         layers = Layers.of(problem, gram=True)
-        packed = Packed(panels(layers.scaled_KFN), panels(layers.A_KNN()), layers.threshold_KN.contiguous())
+        packed = Packed(panels(layers.scaled_KFN), panels(layers.A_KNN), layers.threshold_KN.contiguous())
         threshold_KBTN = None
         if problem.sparsity_KBTN is not None:
             lambda_KBTN = problem.sparsity_KN[:, None, None] + problem.sparsity_KBTN
@@ -65,14 +64,28 @@ class Compiled:
     def backward(self, dh_BTN: Tensor, problem: Problem, kept: list[Tensor], needs: Needs) -> Gradients:
         """The gradients of all tensors but x."""
         sums = Sums(Layers.of(problem, gram=True))
-        of_frames = problem.sparsity_KBTN
-        ds_BN, sums.eg_KFN, sums.sg_K, g_KBTN = backward(
-            dh_BTN, problem.x_BTF, kept, sums.layers.A_KNN(), keep_g=of_frames is not None
-        )
+        (K, F, N), of_frames = problem.W_KFN.shape, problem.sparsity_KBTN
+        x_BTF, A_T = _rows_together(problem.x_BTF), panels(sums.layers.A_KNN.mT)
+        ds_BN = x_BTF.new_zeros(problem.h0_BN.shape)
+        eg_KFN, sg_KNN, g_KTBN, calls = [], [], [], []
+        ends = itertools.accumulate((H.shape[2] for H in kept), initial=0)
+        for H, (begin, end) in zip(kept, itertools.pairwise(ends), strict=True):
+            x, dh = x_BTF[begin:end], dh_BTN[begin:end]
+            eg_KFN.append(x.new_zeros(K, F + 1, N))
+            sg_KNN.append(x.new_zeros(K, N, N))
+            tensors = [dh, ds_BN[begin:end], eg_KFN[-1], sg_KNN[-1]]
+            if of_frames is not None:
+                g_KTBN.append(x.new_zeros(K, x.shape[1], len(x), N))
+                tensors.append(g_KTBN[-1])
+            name = "backward" if of_frames is None else "backward_frames"
+            calls.append(partial(_call, name, _struct(x, dh, H, A_T), *tensors))
+        _in_threads(calls)
+        sums.eg_KFN, sums.sg_K = torch.stack(eg_KFN).sum(0), torch.stack(sg_KNN).sum(0)
         if not problem.residual_first_layer:
             sums.sg_K[0] = 0  # that layer's matrix is the identity, whatever W is
         dsparsity = None
-        if of_frames is not None and g_KBTN is not None:
+        if of_frames is not None:
+            g_KBTN = torch.cat(g_KTBN, 2).transpose(1, 2)
             sums.lambda_g_KN = (of_frames * g_KBTN).sum((1, 2))
             dsparsity = by_sparsity(g_KBTN, sums.layers, shared=len(of_frames) == 1)
         return None, ds_BN, *sums.gradients(problem.sparsity_KN), dsparsity
@@ -145,32 +158,6 @@ def forward(
         calls.append(partial(_call, "forward", struct, h))
     _in_threads(calls)
     return h_BTN, kept
-
-
-def backward(
-    dh_BTN: Tensor, x_BTF: Tensor, kept: list[Tensor], A_KNN: Tensor, *, keep_g: bool = False
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Gradients of h0, (B, N), and the sums over all rows [x, 1]^T g (K, F + 1, N) and s^T g (K, N, N).
-
-    To `keep_g`, also g (K, B, T, N).
-    """
-    (B, T, F), (K, N, _) = x_BTF.shape, A_KNN.shape
-    x_BTF, A_T, ds_BN = _rows_together(x_BTF), panels(A_KNN.mT), x_BTF.new_zeros(B, N)
-    sums, all_g, calls = [], [], []
-    ends = itertools.accumulate((H.shape[2] for H in kept), initial=0)
-    for H, (begin, end) in zip(kept, itertools.pairwise(ends), strict=True):
-        x, dh, ds = x_BTF[begin:end], dh_BTN[begin:end], ds_BN[begin:end]
-        sums.append((x.new_zeros(K, F + 1, N), x.new_zeros(K, N, N)))
-        arguments = (_struct(x, dh, H, A_T), dh, ds, *sums[-1])
-        if keep_g:
-            all_g.append(x.new_zeros(K, T, len(x), N))
-            calls.append(partial(_call, "backward_frames", *arguments, all_g[-1]))
-        else:
-            calls.append(partial(_call, "backward", *arguments))
-    _in_threads(calls)
-    xg_KFN, sg_KNN = (torch.stack(parts).sum(0) if len(parts) > 1 else parts[0] for parts in zip(*sums, strict=True))
-    g_KBTN = torch.cat(all_g, 2).transpose(1, 2) if keep_g else None
-    return ds_BN, xg_KFN, sg_KNN, g_KBTN
 
 
 def _rows_together(x: Tensor) -> Tensor:

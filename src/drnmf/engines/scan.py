@@ -35,8 +35,7 @@ from torch.autograd.function import once_differentiable
 
 from drnmf.engines.blocks import ROWS
 from drnmf.engines.compiled import Compiled
-from drnmf.engines.factored import PlainFactored
-from drnmf.engines.gram import PlainGram
+from drnmf.engines.plain import PlainFactored, PlainGram
 from drnmf.engines.problem import Engine, Needs, Problem
 from drnmf.engines.scan_cluster import Cluster
 from drnmf.engines.scan_grid import Grid

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from drnmf.engines.blocks import KERNEL_ROWS, BlockEngine
 from drnmf.engines.cuda_kernel import SHARED, Kernel, available, layer_rows
-from drnmf.engines.problem import Problem
-from drnmf.engines.products import Block, Layers
+from drnmf.engines.problem import Block, Layers, Problem
 
 ATOMS, SEQUENCES, WARPS, ROW = 32, 16, 17, 36  # of a block, of a group, and others as in the kernel
 LEAST_ATOMS = 256  # of a dictionary: with fewer, a cluster is the better way
@@ -34,103 +33,54 @@ class Grid(BlockEngine):
     )
     gram = False
     rows = KERNEL_ROWS
-    adds = False
 
     def usable(self, problem: Problem, *, by_name: bool) -> bool:
         """Where the dictionaries fit; by itself for many atoms."""
-        if problem.sparsity_KBTN is not None:
-            return False
-        K, F, N = problem.W_KFN.shape
-        return (by_name or N >= LEAST_ATOMS) and usable(problem.x_BTF, len(problem.x_BTF), K, F, N)
+        x, (K, F, N) = problem.x_BTF, problem.W_KFN.shape
+        able = problem.sparsity_KBTN is None and x.dtype == torch.float32 and available(x.device)
+        fits = able and _size(len(x), K, F, N, _multiprocessors(x.device)) is not None
+        return fits and (by_name or N >= LEAST_ATOMS)
 
     def forward_block(self, block: Block, layers: Layers, *, keep_e: bool) -> Tensor | None:
         """As `BlockEngine` has it."""
         C, B, F = block.x_CBF.shape
-        e = block.x_CBF.new_empty(len(layers.W_KFN), C, B, F + 1) if keep_e else None
-        if e is not None:
-            e[..., F] = 1
-        weights = layers.W_KFN, layers.alpha_KN, layers.threshold_KN
-        forward_(block.H, block.x_CBF, *weights, residual=layers.residual_K[0], e_KTBF=e)
+        e = block.x_CBF.new_ones(len(layers.W_KFN), C, B, F + 1) if keep_e else None
+        steps_(block.H, block.H, block.x_CBF, layers, e)
         return e
 
     def backward_block(self, G: Tensor, H: Tensor, layers: Layers) -> Tensor | None:
         """As `BlockEngine` has it."""
         K, F, _ = layers.W_KFN.shape
         q_KCBF = G.new_empty(K, G.shape[1] - 1, G.shape[2], F)
-        backward_(G, H, layers.W_KFN, layers.alpha_KN, residual=layers.residual_K[0], q_KTBF=q_KCBF)
+        steps_(G, H, None, layers, q_KCBF)
         return q_KCBF.flatten(1, 2)
 
 
-def usable(x: Tensor, B: int, K: int, F: int, N: int) -> bool:
-    """Whether the kernels can run on tensors like `x`: all dictionaries must fit into the shared memory of the GPU."""
-    able = x.dtype == torch.float32 and available(x.device)
-    return able and _size(B, K, F, N, _multiprocessors(x.device)) is not None
+def steps_(rows: Tensor, H: Tensor, x_TBF: Tensor | None, layers: Layers, kept_KTBF: Tensor | None) -> None:
+    """All steps of frames x, where `rows` are H too; without x those back, where rows are G.
 
-
-def forward_(
-    H_KTBN: Tensor,
-    x_TBF: Tensor,
-    W_KFN: Tensor,
-    alpha_KN: Tensor,
-    threshold_KN: Tensor,
-    *,
-    residual: bool,
-    e_KTBF: Tensor | None = None,
-) -> None:
-    """Fill H[:, 1:] with the activations, from the state H[-1, 0] and frames x; `residual`: of the first layer.
-
-    Where `e_KTBF` is given, it gets x - s W^T of every step, or x in a first layer without a residual.
+    `kept_KTBF` gets x - s W^T of every step, or x in a first layer without a residual; backward, q. Its rows may be
+    longer than F: what follows is left alone.
     """
-    _run(H_KTBN, H_KTBN, x_TBF, W_KFN, alpha_KN, threshold_KN, e_KTBF, backward=False, residual=residual)
-
-
-def backward_(
-    G_KTBN: Tensor, H_KTBN: Tensor, W_KFN: Tensor, alpha_KN: Tensor, *, residual: bool, q_KTBF: Tensor | None = None
-) -> None:
-    """Turn dL/dh of the last layer in G[-1, 1:] into g in G[:, 1:], in place, and put that of H[-1, 0] into G[-1, 0].
-
-    What later frames send back must already be part of G[-1, -1]; H is what `forward_` left. Where `q_KTBF` is given,
-    it gets (g / alpha) W^T of every step.
-    """
-    _run(G_KTBN, H_KTBN, None, W_KFN, alpha_KN, alpha_KN, q_KTBF, backward=True, residual=residual)
-
-
-def _run(
-    rows_KTBN: Tensor, H_KTBN: Tensor, x_TBF: Tensor | None, W_KFN: Tensor, alpha_KN: Tensor, threshold_KN: Tensor,
-    kept_KTBF: Tensor | None, *, backward: bool, residual: bool,
-) -> None:  # fmt: skip
-    K, T, B, N = len(H_KTBN), H_KTBN.shape[1] - 1, *H_KTBN.shape[2:]
-    F = W_KFN.shape[1]
-    if not B or not T:
-        return
-    size = _size(B, K, F, N, _multiprocessors(H_KTBN.device))
-    if size is None:
-        raise ValueError(f"{K} dictionaries of {F} x {N} do not fit into the shared memory of the GPU")
-    at_once, nothing = size.groups * SEQUENCES, W_KFN.new_empty(0)
-    weights = W_KFN.contiguous(), alpha_KN.contiguous(), threshold_KN.contiguous()
-    rows = rows_KTBN, layer_rows(rows_KTBN), H_KTBN, layer_rows(H_KTBN)
-    kept = (nothing, 0) if kept_KTBF is None else (kept_KTBF, _row(kept_KTBF))
-    with torch.cuda.device(H_KTBN.device):
-        kernel = _kernel(K, N, F, size.blocks, backward, residual, H_KTBN.device)
+    (K, F, _), (T, B, N) = layers.W_KFN.shape, H[0, 1:].shape
+    size = _size(B, K, F, N, _multiprocessors(H.device))
+    assert size is not None, "usable() has seen that they fit"
+    at_once, nothing = size.groups * SEQUENCES, H.new_empty(0)
+    weights = [weight.contiguous() for weight in (layers.W_KFN, layers.alpha_KN, layers.threshold_KN)]
+    rows_of = rows, layer_rows(rows), H, layer_rows(H)
+    kept = (nothing, 0) if kept_KTBF is None else (kept_KTBF, kept_KTBF.shape[-1])
+    with torch.cuda.device(H.device):
+        kernel = _kernel(K, N, F, size.blocks, x_TBF is None, layers.residual_K[0], H.device)
         for first in range(0, B, at_once):
             x = nothing if x_TBF is None else _grouped(x_TBF[:, first : first + at_once], size.groups)
             partial, error = (  # the last bits are not those of the first step
-                torch.full((n, -(-F // 8), 8 * SEQUENCES), -1, dtype=torch.int32, device=W_KFN.device)
+                torch.full((n, -(-F // 8), 8 * SEQUENCES), -1, dtype=torch.int32, device=H.device)
                 for n in (size.groups * size.blocks, size.groups)
             )
             kernel(
-                *weights, x, *rows, *kept, partial, error, first, B, T,
+                *weights, x, *rows_of, *kept, partial, error, first, B, T,
                 blocks=size.groups * size.blocks, threads=32 * WARPS, shared=size.shared, cooperative=True,
             )  # fmt: skip
-
-
-def _row(kept_KTBF: Tensor) -> int:
-    """Numbers from a row of F to the next one; there may be more of them, which are left alone."""
-    _, T, B, _ = kept_KTBF.shape
-    layer, frame, row, bin = kept_KTBF.stride()
-    if (layer, frame, bin) != (T * B * row, B * row, 1):
-        raise ValueError(f"the kernels need rows at equal distances, got strides {kept_KTBF.stride()}")
-    return row
 
 
 def _grouped(x_TBF: Tensor, groups: int) -> Tensor:

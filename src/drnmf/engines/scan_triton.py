@@ -9,22 +9,18 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
-from drnmf.engines.blocks import KERNEL_ROWS
-from drnmf.engines.gram import GramEngine
+from drnmf.engines.blocks import GramKernels
 from drnmf.engines.problem import Problem
-from drnmf.engines.products import Layers
 
 MAX_ATOMS = 512  # above these two, one product for all sequences takes less than to stream A for each of them
 MAX_SEQUENCES = 1024
 
 
-class Triton(GramEngine):
-    """The Gram form with all steps of a block in one kernel."""
+class Triton(GramKernels):
+    """The Gram form in Triton."""
 
     name = "triton"
     takes = "float32 on a GPU with Triton installed"
-    rows = KERNEL_ROWS
-    adds = False
 
     def usable(self, problem: Problem, *, by_name: bool) -> bool:
         """On GPUs, by itself up to so many atoms and sequences; by name also where Triton interprets its kernels."""
@@ -33,14 +29,8 @@ class Triton(GramEngine):
         able = (x.is_cuda or interpreted) and x.dtype == torch.float32 and find_spec("triton") is not None
         return able and (by_name or (len(x) <= MAX_SEQUENCES and 0 < N <= MAX_ATOMS))
 
-    def forward_(self, H: Tensor, layers: Layers) -> None:
-        """As `GramEngine` has it."""
+    def steps_(self, rows: Tensor, H: Tensor, A_KNN: Tensor, *, backward: bool) -> None:
+        """As `GramKernels` has it."""
         from drnmf.engines import triton_kernels
 
-        triton_kernels.forward_(H, layers.A_KNN())
-
-    def backward_(self, G: Tensor, H: Tensor, layers: Layers) -> None:
-        """As `GramEngine` has it."""
-        from drnmf.engines import triton_kernels
-
-        triton_kernels.backward_(G, H, layers.A_KNN())
+        triton_kernels.steps_(rows, H, A_KNN, backward=backward)

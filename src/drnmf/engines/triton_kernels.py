@@ -22,40 +22,30 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from drnmf.engines.cuda_kernel import layer_rows
+
 WARPS = 16  # of a multiprocessor, for all its sequences together: with 128 registers a thread they fill it
 REGISTERS = 128
 DEPTH = 16  # 16-byte loads a thread starts before it waits for the first: the way to the second-level cache is long
 
 
-def forward_(H_KTBN: Tensor, A_KNN: Tensor) -> None:
-    """Turn b in H[:, 1:] into the activations h, in place, from the state H[-1, 0]; A_k maps a state s to s A_k."""
+def steps_(rows_KTBN: Tensor, H_KTBN: Tensor, A_KNN: Tensor, *, backward: bool) -> None:
+    """As `GramKernels` has it."""
     K, T, B, N = len(H_KTBN), H_KTBN.shape[1] - 1, *H_KTBN.shape[2:]
-    if B and T:
-        first = H_KTBN[-1, 0], H_KTBN[0, 1]
-        with torch.cuda.device_of(H_KTBN):
-            _forward[(B,)](*first, _padded(A_KNN), T, K, *_steps(H_KTBN), **_sizes(B, N, H_KTBN.device))
-
-
-def backward_(G_KTBN: Tensor, H_KTBN: Tensor, A_KNN: Tensor) -> None:
-    """Turn dL/dh of the last layer in G[-1, 1:] into g in G[:, 1:], in place, and put that of H[-1, 0] into G[-1, 0].
-
-    What later frames send back must already be part of G[-1, -1]; H is what `forward_` left.
-    """
-    K, T, B, N = len(H_KTBN), H_KTBN.shape[1] - 1, *H_KTBN.shape[2:]
-    if B and T:
-        last = G_KTBN[-1, -1], H_KTBN[-1, -1]
-        steps = *_steps(G_KTBN), *_steps(H_KTBN)
-        with torch.cuda.device_of(H_KTBN):
-            _backward[(B,)](*last, _padded(A_KNN.mT), T, K, *steps, **_sizes(B, N, H_KTBN.device))
+    sizes = _sizes(B, N, H_KTBN.device)
+    with torch.cuda.device_of(H_KTBN):
+        if backward:
+            last, steps = (rows_KTBN[-1, -1], H_KTBN[-1, -1]), (*_steps(rows_KTBN), *_steps(H_KTBN))
+            _backward[(B,)](*last, _padded(A_KNN.mT), T, K, *steps, **sizes)
+        else:
+            _forward[(B,)](H_KTBN[-1, 0], H_KTBN[0, 1], _padded(A_KNN), T, K, *_steps(H_KTBN), **sizes)
 
 
 def _steps(H_KTBN: Tensor) -> tuple[int, int]:
     """Rows of N from a layer to the next one, and from the last layer of a frame to the first of the next frame."""
-    K, _, B, N = H_KTBN.shape
-    layer, frame, *rows = H_KTBN.stride()
-    if [frame, *rows, layer % N] != [B * N, N, 1, 0]:
-        raise ValueError(f"the kernels need layers of contiguous frames, got strides {H_KTBN.stride()}")
-    return layer // N, B - (K - 1) * (layer // N)
+    K, _, B, _ = H_KTBN.shape
+    layer = layer_rows(H_KTBN)
+    return layer, B - (K - 1) * layer
 
 
 def _padded(A_KNN: Tensor) -> Tensor:
