@@ -136,8 +136,11 @@ class Resampler:
 
     def feed(self, x: Samples, *, last: bool = False) -> Samples:
         """The next samples (channels, any number) in, those that are ready out; `last` flushes the rest."""
-        y = self._stream.resample_chunk(np.ascontiguousarray(x.T), last=last)
-        return np.ascontiguousarray(y.reshape(-1, self._channels).T)
+        # in parts: soxr keeps as much memory as the largest block that it was given
+        blocks = [x[:, i : i + _BLOCK] for i in range(0, x.shape[1], _BLOCK)]
+        parts = [self._stream.resample_chunk(np.ascontiguousarray(block.T)) for block in blocks]
+        parts.append(self._stream.resample_chunk(np.ascontiguousarray(x[:, :0].T), last=last))
+        return np.concatenate([part.reshape(-1, self._channels) for part in parts]).T.copy()
 
 
 class Writer:

@@ -20,7 +20,7 @@ import numpy as np
 from drnmf.errors import InputError
 from drnmf.models.folders import load_model
 from drnmf.signal import BINS, HOP, SAMPLE_RATE, WINDOW
-from drnmf.signal.audio import Array, Resampler, Samples, as_array
+from drnmf.signal.audio import Array, Resampler, Samples, as_array, like
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,10 +28,8 @@ if TYPE_CHECKING:
     from drnmf.models.base import Separator, SoundStream
 
 RATES = (1000, 768000)  # lowest and highest sample rate in Hz
-_PART = 2**15  # samples resampled at a time: bounds the memory, however much is fed
 _PEAK = 1000.0  # louder than any sound whose full scale is 1, softer than most whose full scale is 32768
 _TOP = (0.75, 0.9375)  # near the top of the band, 6 to 7.5 kHz at 16 kHz: above it resampling filters set in
-_FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 _SILENCE = 1e-5  # sum of magnitudes near the top below which there is nothing to weigh the mask by
 
 
@@ -61,11 +59,16 @@ class Streamer:
         if not 0 <= strength <= 1:
             raise InputError(f"strength must lie between 0 and 1, got {strength}")
         self.sample_rate, self.channels, self.strength = int(sample_rate), channels, strength
-        top = None if sample_rate == SAMPLE_RATE else min(self.sample_rate, SAMPLE_RATE) / 2
-        remover = _Remover(_stream(_frozen(model), channels, strength, top))
-        self._remover = remover if top is None else _TwoBands(remover, channels, self.sample_rate)
-        self._input = _Queue(channels)
-        self._as_array, self._flat = True, False
+        self._stream = _stream(_frozen(model), self.sample_rate, channels=channels, strength=strength)
+        self._like: Any = np.empty((channels, 0), np.float32)
+        self._start()
+
+    def _start(self) -> None:
+        """Forget all sound."""
+        remover = _Remover(self._stream)
+        at_16_khz = self.sample_rate == SAMPLE_RATE
+        self._remover = remover if at_16_khz else _TwoBands(remover, self.channels, self.sample_rate)
+        self._input = _Queue(self.channels)
 
     @property
     def latency(self) -> int:
@@ -81,20 +84,25 @@ class Streamer:
     def feed(self, x: Array) -> Array:
         """Take the next samples and return those that are done, in the kind and shape of the input."""
         samples = checked(x)
-        self._as_array, self._flat = samples is x, samples.ndim == 1
-        if self._flat and self.channels == 1:
+        if samples.ndim == 1 and self.channels == 1:
             samples = samples[None]
         if samples.ndim != 2 or len(samples) != self.channels:
             raise InputError(
                 f"this stream takes blocks of ({self.channels}, samples), got {tuple(x.shape)}; "
                 "transpose (samples, channels), or make the Streamer with channels= their number"
             )
-        enhanced: Array = self._like_input(*self.advance(samples))
+        self._like = x[..., :0]
+        enhanced: Array = self._advance(samples)
         return enhanced
 
     def flush(self) -> Any:
         """The samples that still waited for later ones. The next `feed` starts a new stream."""
-        return self._like_input(*self.advance(None))
+        return self._advance(None)
+
+    def _advance(self, x: Samples | None) -> Any:
+        kept, removed = self.advance(x)
+        y = kept - removed
+        return like(self._like, y[0] if self._like.ndim == 1 else y)
 
     def advance(self, x: Samples | None) -> tuple[Samples, Samples]:
         """The next samples (channels, n), or None for the end; those that are done, and what to remove from them."""
@@ -107,23 +115,15 @@ class Streamer:
         removed = self._remover.feed(x, last=last)
         kept = self._input.take(removed.shape[1])
         if last:
-            self._remover.start()
-            self._input = _Queue(self.channels)
+            self._start()
         return kept, removed.astype(kept.dtype, copy=False)
 
-    def _like_input(self, kept: Samples, removed: Samples) -> Any:
-        y = kept - removed
-        y = y[0] if self._flat else y
-        if self._as_array:
-            return y
-        import torch
 
-        return torch.from_numpy(y)
-
-
-def _stream(model: "Separator", channels: int, strength: float, top: float | None) -> "SoundStream":
+def _stream(model: "Separator", rate: int, **settings: Any) -> "SoundStream":
     """What makes the mask and applies it: compiled where the model has such a form, else PyTorch's."""
-    settings: dict[str, Any] = {"channels": channels, "strength": strength, "top": _top_bins(top), "silence": _SILENCE}
+    highest = min(rate, SAMPLE_RATE) / 2
+    top = slice(*(round(WINDOW * part * highest / SAMPLE_RATE) for part in _TOP))
+    settings |= {"top": None if rate == SAMPLE_RATE else top, "silence": _SILENCE}
     stream = model.stream(**settings)
     if stream is not None:
         return stream
@@ -137,11 +137,7 @@ class _Remover:
 
     def __init__(self, stream: "SoundStream") -> None:
         self._stream = stream
-        self.start()
-
-    def start(self) -> None:
-        """Forget all sound."""
-        self._stream.start()
+        stream.start()
         self._before = WINDOW - HOP  # output samples that lie before the signal
         self._due = 0  # samples that went in and have not come out
 
@@ -158,22 +154,11 @@ class _Remover:
         return out
 
 
-def _top_bins(top: float | None) -> slice | None:
-    """Bins just below the highest frequency in Hz, if one is given."""
-    return None if top is None else slice(*(round(WINDOW * part * top / SAMPLE_RATE) for part in _TOP))
-
-
 class _TwoBands:
     """What to remove from sound at another rate than 16 kHz: see the formula at the top."""
 
-    def __init__(self, remover: _Remover, channels: int, sample_rate: int) -> None:
-        self._remover, self._channels, self._rate = remover, channels, sample_rate
-        self.start()
-
-    def start(self) -> None:
-        """Forget all sound."""
-        C, rate = self._channels, self._rate
-        self._remover.start()
+    def __init__(self, remover: _Remover, C: int, rate: int) -> None:
+        self._remover, self._rate = remover, rate
         self._input, self._low, self._removed = _Queue(C), _Queue(C), _Queue(C + 1)
         self._to_16_khz = Resampler(rate, SAMPLE_RATE, C)
         self._low_back, self._removed_back = Resampler(SAMPLE_RATE, rate, C), Resampler(SAMPLE_RATE, rate, C + 1)
@@ -182,25 +167,19 @@ class _TwoBands:
     def feed(self, x: Samples, *, last: bool = False) -> Samples:
         """The next samples in, what to remove from those that are done out; `last` gives all that are due."""
         self._input.put(x)
-        x16 = _resampled(self._to_16_khz, x.astype(np.float32), last)
+        x16 = self._to_16_khz.feed(x.astype(np.float32), last=last)
         if last:  # more than is needed, so that the end of what is resampled back lies beyond the end of the sound
             x16 = np.pad(x16, ((0, 0), (0, WINDOW * max(1, SAMPLE_RATE // self._rate))))
         removed16 = self._remover.feed(x16, last=last).astype(np.float32)
         if not self._share.size:
             self._share = removed16[-1:, :1].copy()
         removed16[-1:] -= self._share  # a resampler takes what it gets to start from 0
-        self._low.put(_resampled(self._low_back, x16, last))
-        self._removed.put(_resampled(self._removed_back, removed16, last))
+        self._low.put(self._low_back.feed(x16, last=last))
+        self._removed.put(self._removed_back.feed(removed16, last=last))
         n = min(map(len, (self._input, self._low, self._removed)))
         x, low, removed = self._input.take(n), self._low.take(n), self._removed.take(n)
         rest: Samples = removed[:-1] + (removed[-1:] + self._share) * (x - low)
         return rest
-
-
-def _resampled(resampler: Resampler, x: Samples, last: bool) -> Samples:
-    """A block in parts: a resampler keeps as much memory as the largest one it was given."""
-    parts = [resampler.feed(x[:, i : i + _PART]) for i in range(0, x.shape[1], _PART)]
-    return np.concatenate([*parts, resampler.feed(x[:, :0], last=last)], 1)
 
 
 class _Queue:
@@ -256,8 +235,7 @@ def checked(x: "Tensor | Samples") -> Samples:
     """Float samples as an array; an array is returned as it is."""
     if not isinstance(x, np.ndarray) and not hasattr(x, "detach"):
         raise InputError(f"samples must be a numpy array or a torch tensor, got {type(x).__name__}")
-    known = x.dtype in _FLOATS if isinstance(x, np.ndarray) else str(x.dtype) in ("torch.float32", "torch.float64")
-    if not known:
+    if str(x.dtype).removeprefix("torch.") not in ("float32", "float64"):
         remedy = "convert them" if "float" in str(x.dtype) else "divide integers by their full scale"
         raise InputError(f"samples must be float32 or float64 with full scale 1, got {x.dtype}; {remedy}")
     return as_array(x)
