@@ -56,7 +56,7 @@ def test_what_is_half_done_is_removed_when_the_run_stops(tmp_path):
 @pytest.mark.parametrize("jobs", [0, -1])
 def test_jobs_are_at_least_one(jobs):
     with pytest.raises(InputError, match="jobs must be at least 1"):
-        in_processes(workers.square, [], jobs)
+        list(in_processes(workers.square, [], jobs))
 
 
 def test_threads_keep_the_order_and_tell_the_first_of_all_problems():

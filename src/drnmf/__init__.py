@@ -23,35 +23,11 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "DRNMF",
-    "DeepNMF",
-    "ISTAMask",
-    "InputError",
-    "LSTMMask",
-    "OracleMask",
-    "PriorDRNMF",
-    "Separator",
-    "SistaRNN",
-    "SparseNMFMask",
-    "Streamer",
-    "audio",
-    "beta_divergence",
-    "enhance",
-    "fista",
-    "infer_activations",
-    "ista",
-    "istft",
-    "lipschitz",
-    "load_model",
-    "ratio_mask",
-    "save_model",
-    "sparse_nmf",
-    "step_bounds",
-    "stft",
-    "train_dictionaries",
-    "warm_start_ista",
-]
+__all__ = ["InputError", "Separator", "audio", "load_model", "save_model"]
+__all__ += ["DRNMF", "DeepNMF", "ISTAMask", "LSTMMask", "OracleMask", "PriorDRNMF", "SistaRNN", "SparseNMFMask"]
+__all__ += ["beta_divergence", "infer_activations", "sparse_nmf", "train_dictionaries"]
+__all__ += ["fista", "ista", "lipschitz", "step_bounds", "warm_start_ista"]
+__all__ += ["Streamer", "enhance", "istft", "ratio_mask", "stft"]
 
 _HOMES = {
     "maths.divergence": "beta_divergence",

@@ -310,16 +310,8 @@ def live(
     if devices:
         print(sound.devices())
         return
-    sound.run(
-        model,
-        input_device=input_device,
-        output_device=output_device,
-        sample_rate=rate,
-        channels=channels,
-        block_ms=block,
-        strength=strength,
-        console=_stderr,
-    )
+    pair = input_device, output_device
+    sound.run(model, *pair, rate, channels=channels, block_ms=block, strength=strength, console=_stderr)
 
 
 @contextmanager

@@ -55,13 +55,9 @@ def in_processes(
     if jobs < 1:
         raise InputError(f"jobs must be at least 1, got {jobs}")
     if jobs == 1:
-        return ((number, work(task, progress)) for number, task in enumerate(tasks))
-    return _in_pool(work, tasks, jobs, progress)
-
-
-def _in_pool(
-    work: Callable[[Task, Progress], Result], tasks: Iterable[Task], jobs: int, progress: Progress
-) -> Iterator[tuple[int, Result]]:
+        for number, task in enumerate(tasks):
+            yield number, work(task, progress)
+        return
     spawn = get_context("spawn")  # a fork of a process in which torch has started threads may hang
     stop, said = spawn.Event(), spawn.SimpleQueue()
     numbers: dict[int, int] = {}

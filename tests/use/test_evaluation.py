@@ -167,7 +167,7 @@ def test_a_score_that_is_not_defined_is_left_out_of_the_mean_and_said() -> None:
     pytest.importorskip("pystoi")
     _, _, noisy, clean = mixture("austen_0880", "guitar", 5.0)
     rows = [
-        score_pair(x[:n], y[:n], noisy=x[:n], metrics=("stoi", "sdr"), id=id)
+        score_pair(id, x[:n], y[:n], x[:n], metrics=("stoi", "sdr"))
         for id, n, x, y in (("long", 24000, noisy, clean), ("brief", 2000, noisy, clean))
     ]
     assert rows[1].scores["stoi"] is None

@@ -41,7 +41,7 @@ def model() -> torch.nn.Module:
 @pytest.mark.parametrize(("rate", "sizes"), [(16000, (128,)), (16000, (1, 1000, 37)), (44100, (353,))])
 def test_the_loop_gives_what_the_streamer_gives(model: torch.nn.Module, rate: int, sizes: tuple[int, ...]) -> None:
     x, given = np.concatenate([sound(), 0.5 * sound()]), []
-    live.pump(cut(x, *sizes), given.append, Streamer(model, rate, channels=2))
+    live.pump(cut(x, *sizes), given.append, Streamer(model, rate, channels=2), live.Meter())
     streamer = Streamer(model, rate, channels=2)
     expected = np.concatenate([streamer.feed(x), streamer.flush()], 1)
     played = np.concatenate(given, 1)

@@ -45,9 +45,9 @@ class Info:
     samples: int
     subtype: str
 
-    def samples_at(self, rate: int | None) -> int:
-        """Number of samples after resampling to `rate` (None: as it is)."""
-        return self.samples if rate is None else resampled_length(self.samples, self.rate, rate)
+    def samples_at(self, rate: int) -> int:
+        """Number of samples after resampling to `rate`."""
+        return resampled_length(self.samples, self.rate, rate)
 
 
 def info(path: Path | str) -> Info:
@@ -65,7 +65,9 @@ def read(
     count: int | None = None,
     announce: bool = True,
 ) -> "tuple[Tensor, int]":
-    """Read samples [start, start + count) of a file, all of it by default, without decoding what lies elsewhere.
+    """The waveform (channels, samples) of a file and its rate: samples [start, start + count), by default all.
+
+    What lies elsewhere is not decoded.
 
     Args:
         path: any file soundfile reads.
@@ -74,9 +76,6 @@ def read(
         start: first sample.
         count: number of samples; None for all up to the end.
         announce: log that the file is resampled; False where the caller has logged it for many files at once.
-
-    Returns:
-        The waveform (channels, samples) and its rate.
     """
     with needing_pytorch("audio.read"):
         import torch
@@ -99,20 +98,11 @@ def read(
         return torch.from_numpy(np.ascontiguousarray(x[:, start - first : stop - first])), target
 
 
-def read_blocks(path: Path | str, size: int, *, sample_rate: int | None = None) -> Iterator[Samples]:
-    """Read a file of any length in bounded memory: blocks (channels, n), each of `size` samples before resampling."""
+def read_blocks(path: Path | str, size: int) -> Iterator[Samples]:
+    """Read a file of any length in bounded memory: blocks (channels, at most `size` samples)."""
     with _open(path) as file:
-        resampler = None
-        if sample_rate is not None and sample_rate != file.samplerate:
-            log.info("%s: resampling from %d to %d Hz", path, file.samplerate, sample_rate)
-            resampler = Resampler(file.samplerate, sample_rate, file.channels)
         for start in range(0, file.frames, size):
-            stop = min(start + size, file.frames)
-            block = _decode(file, path, start, stop, None)
-            if resampler is not None:
-                block = resampler.feed(block, last=stop == file.frames)
-            if block.shape[1]:
-                yield block
+            yield _decode(file, path, start, min(start + size, file.frames), None)
 
 
 def resample(x: Array, source: int, target: int) -> Array:
@@ -137,9 +127,9 @@ class Resampler:
     def feed(self, x: Samples, *, last: bool = False) -> Samples:
         """The next samples (channels, any number) in, those that are ready out; `last` flushes the rest."""
         # in parts: soxr keeps as much memory as the largest block that it was given
-        blocks = [x[:, i : i + _BLOCK] for i in range(0, x.shape[1], _BLOCK)]
-        parts = [self._stream.resample_chunk(np.ascontiguousarray(block.T)) for block in blocks]
-        parts.append(self._stream.resample_chunk(np.ascontiguousarray(x[:, :0].T), last=last))
+        frames = np.ascontiguousarray(x.T)
+        parts = [self._stream.resample_chunk(frames[i : i + _BLOCK]) for i in range(0, len(frames), _BLOCK)]
+        parts.append(self._stream.resample_chunk(frames[:0], last=last))
         return np.concatenate([part.reshape(-1, self._channels) for part in parts]).T.copy()
 
 

@@ -6,7 +6,9 @@ ends with the stream, or at the announced length if that is a plausible one.
 
 import io
 import struct
+import sys
 from collections.abc import Iterator
+from io import BufferedIOBase
 from typing import BinaryIO
 
 import numpy as np
@@ -36,23 +38,23 @@ class PipeReader:
     `raw` is the rate and the number of channels of PCM without header: 16 bits, little endian, channels interleaved.
     """
 
-    def __init__(self, stream: BinaryIO, *, name: str = "stdin", raw: tuple[int, int] | None = None) -> None:
-        self._stream, self._name, self._bytes_left = stream, name, None
-        if raw is not None:
-            self.rate, self.channels = raw
-            self.subtype = "PCM_16"
-        else:
-            self.rate, self.channels, self.subtype, self._bytes_left = self._read_header()
+    def __init__(self, stream: BufferedIOBase, *, raw: tuple[int, int] | None = None) -> None:
+        self._stream = stream
+        self.rate, self.channels, self.subtype, self._bytes = (
+            self._read_header() if raw is None else (*raw, "PCM_16", None)
+        )
         if self.channels < 1:
-            raise InputError(f"{name}: has {self.channels} channels, sound has at least one")
+            raise InputError(f"stdin: has {self.channels} channels, sound has at least one")
         self._frame = self.channels * ENCODINGS[self.subtype][1]
-        self.samples = None if self._bytes_left is None else self._bytes_left // self._frame
+        self.samples = None if self._bytes is None else self._bytes // self._frame
 
     def blocks(self) -> Iterator[Samples]:
         """Blocks (channels, n) as they arrive."""
+        left = sys.maxsize if self._bytes is None else self._bytes
         rest = b""
         empty = True
-        while data := self._some():
+        while data := self._stream.read1(min(_AT_ONCE, left)):
+            left -= len(data)
             data = rest + data
             whole = len(data) // self._frame * self._frame
             rest = data[whole:]
@@ -62,21 +64,13 @@ class PipeReader:
                 samples, _ = soundfile.read(io.BytesIO(data[:whole]), dtype="float32", always_2d=True, **form)
                 yield np.ascontiguousarray(samples.T)
         if empty:
-            raise InputError(f"{self._name}: is empty, it has no samples")
-
-    def _some(self) -> bytes:
-        """What has arrived, at least one byte, of what is left; nothing at the end."""
-        if self._bytes_left is None:
-            return _read1(self._stream, _AT_ONCE)
-        data = _read1(self._stream, min(_AT_ONCE, self._bytes_left))
-        self._bytes_left -= len(data)
-        return data
+            raise InputError("stdin: is empty, it has no samples")
 
     def _read_header(self) -> tuple[int, int, str, int | None]:
         """Rate, channels, encoding, and the number of bytes that follow if it is known."""
         head = self._exactly(12)
         if head[:4] not in (b"RIFF", b"RF64") or head[8:] != b"WAVE":
-            raise InputError(f"{self._name}: is not WAV; give PCM without header with --raw, --rate and --channels")
+            raise InputError("stdin: is not WAV; give PCM without header with --raw, --rate and --channels")
         form = None
         while True:
             kind, size = struct.unpack("<4sI", self._exactly(8))
@@ -94,15 +88,15 @@ class PipeReader:
             if (its_tag, 8 * size) == (tag, bits):
                 return rate, channels, subtype
         known = ", ".join(ENCODINGS)
-        raise InputError(f"{self._name}: WAV with format {tag} of {bits} bits cannot be read from a pipe, only {known}")
+        raise InputError(f"stdin: WAV with format {tag} of {bits} bits cannot be read from a pipe, only {known}")
 
     def _exactly(self, n: int, keep: int = 12) -> bytes:
         """The next n bytes, of which only the first few are kept: a header that lies must not fill the memory."""
         kept, left = b"", n
         while left:
-            data = _read1(self._stream, min(_AT_ONCE, left))
+            data = self._stream.read1(min(_AT_ONCE, left))
             if not data:
-                raise InputError(f"{self._name}: ends before its sound begins")
+                raise InputError("stdin: ends before its sound begins")
             kept, left = (kept + data)[:keep], left - len(data)
         return kept
 
@@ -133,18 +127,9 @@ class PipeWriter:
             raise InputError(f"stdout: cannot be written ({error.strerror})") from None
 
 
-def _read1(stream: BinaryIO, n: int) -> bytes:
-    """At most n bytes, without waiting for more when there are some."""
-    data: bytes = stream.read1(n) if hasattr(stream, "read1") else stream.read(n)
-    return data
-
-
 def _header(rate: int, channels: int, subtype: str, samples: int | None) -> bytes:
     tag, size = ENCODINGS[subtype]
-    length = None if samples is None else samples * channels * size
-    if length is None or length >= _UNKNOWN:
-        length = riff = 0xFFFFFFFF
-    else:
-        riff = 36 + length
+    length = _UNKNOWN if samples is None else samples * channels * size
+    length, riff = (length, 36 + length) if length < _UNKNOWN else (0xFFFFFFFF, 0xFFFFFFFF)
     form = struct.pack("<HHIIHH", tag, channels, rate, rate * channels * size, channels * size, 8 * size)
     return struct.pack("<4sI8sI16s4sI", b"RIFF", riff, b"WAVEfmt ", 16, form, b"data", length)

@@ -100,25 +100,16 @@ class Table:
         return [*self.notes, *notes, *(f"failed: {failure.id}: {failure.reason}" for failure in self.failures)]
 
 
-def score_pair(
-    estimate: Tensor,
-    reference: Tensor,
-    *,
-    noisy: Tensor | None = None,
-    metrics: Sequence[str] = METRICS,
-    id: str = "",
-    snr_db: float | None = None,
-) -> Row:
+def score_pair(id: str, estimate: Tensor, reference: Tensor, *noisy: Tensor, metrics: Sequence[str] = METRICS) -> Row:
     """Score one estimate (..., samples) and, where given, the noisy input; scores are means over channels."""
     check_pair(estimate, reference)
-    if noisy is not None:
-        check_pair(noisy, reference, name="noisy input")
+    for x in noisy:
+        check_pair(x, reference, name="noisy input")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ScoreWarning)
-        scores = {metric: _score(metric, estimate, reference) for metric in metrics}
-        before = None if noisy is None else {metric: _score(metric, noisy, reference) for metric in metrics}
+        after, *before = ({metric: _score(metric, x, reference) for metric in metrics} for x in (estimate, *noisy))
     notes = dict.fromkeys(str(warning.message) for warning in caught if warning.category is ScoreWarning)
-    return Row(id, snr_db, scores, before, notes=tuple(notes))
+    return Row(id, None, after, before[0] if before else None, notes=tuple(notes))
 
 
 def score_files(
@@ -200,7 +191,8 @@ def _file_tasks(estimates: Path, references: Path, noisy: Path | None, metrics: 
         if reference is None or (noisy is not None and before is None):
             yield Failure(id, f"{path}: no file of that name in {references if reference is None else noisy}")
         else:
-            yield id, partial(_score_paths, id, path, reference, before, metrics)
+            paths = [path, reference] if before is None else [path, reference, before]
+            yield id, partial(_score_paths, id, paths, metrics)
     if alone is None:
         yield from (Failure(id, f"{path}: no estimate for it") for id, path in truths.items() if path not in used)
 
@@ -224,11 +216,10 @@ def _find(id: str, index: dict[str, Path]) -> Path | None:
     return index[keys[0]] if len(keys) == 1 else None
 
 
-def _score_paths(id: str, estimate: Path, reference: Path, noisy: Path | None, metrics: Sequence[str]) -> Row:
-    paths = [estimate, reference] if noisy is None else [estimate, reference, noisy]
-    e, r, *x = (audio.read(path, sample_rate=SAMPLE_RATE)[0] for path in paths)
-    row = score_pair(e, r, noisy=x[0] if x else None, metrics=metrics, id=id)
-    snr_db = float(round(snr(x[0], r).mean().item())) if x else None
+def _score_paths(id: str, paths: Sequence[Path], metrics: Sequence[str]) -> Row:
+    estimate, clean, *noisy = (audio.read(path, sample_rate=SAMPLE_RATE)[0] for path in paths)
+    row = score_pair(id, estimate, clean, *noisy, metrics=metrics)
+    snr_db = float(round(snr(noisy[0], clean).mean().item())) if noisy else None
     rates = [(path, audio.info(path).rate) for path in paths]
     resampled = tuple(f"{path}: resampled from {rate} Hz" for path, rate in rates if rate != SAMPLE_RATE)
     return replace(row, snr_db=snr_db, notes=resampled + row.notes)
@@ -251,7 +242,7 @@ def _model_tasks(
         for (id, snr_db, noisy, clean), (estimate, loss, cells) in zip(sound, _enhance(model, sound), strict=True):
             # as arrays, because tensors would travel through shared memory, one open file each
             waves = [wave.cpu().numpy() for wave in (estimate, clean, *([noisy] if with_noisy else []))]
-            yield id, partial(_score_waves, id, snr_db, waves, metrics, loss, cells)
+            yield id, partial(_score_waves, id, waves, metrics, snr_db=snr_db, loss=loss, cells=cells)
 
 
 @torch.inference_mode()
@@ -276,12 +267,8 @@ def _enhance(model: Separator, mixtures: list[Example]) -> list[tuple[Tensor, fl
     return results
 
 
-def _score_waves(
-    id: str, snr_db: float | None, waves: list[FloatArray], metrics: Sequence[str], loss: float, cells: int
-) -> Row:
-    estimate, clean, *noisy = map(torch.from_numpy, waves)
-    row = score_pair(estimate, clean, noisy=noisy[0] if noisy else None, metrics=metrics, id=id, snr_db=snr_db)
-    return replace(row, loss=loss, cells=cells)
+def _score_waves(id: str, waves: Sequence[FloatArray], metrics: Sequence[str], **known: Any) -> Row:
+    return replace(score_pair(id, *map(torch.from_numpy, waves), metrics=metrics), **known)
 
 
 def _run(tasks: Iterable[Task], jobs: int, total: int, progress: Progress, notes: tuple[str, ...]) -> Table:

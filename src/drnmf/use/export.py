@@ -51,22 +51,19 @@ def onnx_model(model: Separator) -> onnx.ModelProto:
         ir_version=_IR_VERSION,
         producer_name="drnmf",
     )
-    helper.set_model_props(proto, _metadata(kind, model.config))
-    onnx.checker.check_model(proto, full_check=True)
-    return proto
-
-
-def _values(shapes: dict[str, tuple[int, ...]]) -> list[onnx.ValueInfoProto]:
-    return [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()]
-
-
-def _metadata(kind: str, config: dict[str, object]) -> dict[str, str]:
-    return {
+    metadata = {
         "model": kind,
-        "config": json.dumps(config),
+        "config": json.dumps(model.config),
         "sample_rate": str(SAMPLE_RATE),
         "window": str(WINDOW),
         "hop": str(HOP),
         "front_end": "periodic square-root Hann window before the FFT and after its inverse; halve the overlap-add",
         "state": "zeros before the first frame, then the previous frame's next_state",
     }
+    helper.set_model_props(proto, metadata)
+    onnx.checker.check_model(proto, full_check=True)
+    return proto
+
+
+def _values(shapes: dict[str, tuple[int, ...]]) -> list[onnx.ValueInfoProto]:
+    return [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()]

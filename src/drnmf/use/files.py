@@ -108,8 +108,8 @@ def enhance_file(
     Args:
         source: any file soundfile reads, or "-" for WAV from stdin.
         target: the file to write, in the format of its suffix, or "-" for WAV to stdout.
-        model: a model, its folder, or the name of one that comes with the package.
-        strength: how much of the noise to remove, from 0 (nothing) to 1 (all that the mask says).
+        model: as for `enhance`.
+        strength: as for `enhance`.
         removed: the file to write the removed part to.
         overwrite: replace files that exist.
         raw: rate and channels, if "-" is 16-bit PCM without a header instead of WAV.
@@ -140,7 +140,7 @@ def enhance_file(
 
 def _open(source: Path | str, raw: tuple[int, int] | None) -> tuple[_Header, Iterator[Samples]]:
     if str(source) == PIPE:
-        pipe = PipeReader(sys.stdin.buffer, raw=raw)
+        pipe = PipeReader(sys.stdin.buffer, raw=raw)  # type: ignore[arg-type]
         return pipe, pipe.blocks()
     info = audio.info(source)
     return info, audio.read_blocks(source, _block_size(info.channels, info.rate))

@@ -49,11 +49,8 @@ class Meter:
         return Text("\n").join([*lines, status])
 
 
-def pump(
-    source: Iterable[Block], sink: Callable[[Block], None], streamer: Streamer, meter: Meter | None = None
-) -> None:
+def pump(source: Iterable[Block], sink: Callable[[Block], None], streamer: Streamer, meter: Meter) -> None:
     """Blocks of `source` through `streamer` into `sink`; when the source ends, also what the streamer still holds."""
-    meter = meter or Meter()
     for block in source:
         start = perf_counter()
         done = streamer.feed(block)
@@ -66,26 +63,18 @@ def pump(
 
 def run(
     model: "Separator | str | Path",
-    *,
     input_device: str | None = None,
     output_device: str | None = None,
     sample_rate: int | None = None,
+    *,
     channels: int = 1,
     block_ms: float = 8.0,
     strength: float = 1.0,
-    console: Console | None = None,
+    console: Console,
 ) -> Meter:
-    """Enhance what a device hears, until Ctrl-C.
+    """Enhance what a device hears, until Ctrl-C, and draw meters on the console; `drnmf live --help` has the options.
 
-    Args:
-        model: a model, its folder, or the name of one that comes with the package.
-        input_device: number or part of the name of a device in `devices`; the system's default if None.
-        output_device: the same for the output.
-        sample_rate: in Hz; the input device's default if None. 16000, if the device takes it, has the shortest delay.
-        channels: 1, or 2 for stereo.
-        block_ms: milliseconds of sound taken at a time.
-        strength: how much of the noise to remove, from 0 to 1.
-        console: where the meters go.
+    A device is a number or part of a name in `devices`. Where it is None the system chooses, and so for the rate.
     """
     if not 1 <= block_ms <= 1000:
         raise InputError(f"a block must last 1 to 1000 ms, got {block_ms:g}")
@@ -94,7 +83,7 @@ def run(
     source, target = (_choose(sounddevice, *which) for which in ((input_device, "input"), (output_device, "output")))
     rate = sample_rate or round(source["default_samplerate"])
     streamer, block = Streamer(model, rate, channels=channels, strength=strength), round(rate * block_ms / 1000)
-    console, meter, pair = console or Console(stderr=True), Meter(), (source["index"], target["index"])
+    meter, pair = Meter(), (source["index"], target["index"])
     with _as_input_error(sounddevice, f"{source['name']} and {target['name']} cannot be opened at {rate} Hz"):
         stream = sounddevice.Stream(rate, block, pair, channels, dtype="float32", latency="low")
     delay = streamer.latency / rate + sum(stream.latency) + 2 * block / rate
@@ -125,13 +114,9 @@ def _sounddevice() -> Any:
     try:
         import sounddevice
     except ModuleNotFoundError:
-        raise InputError(
-            "live sound needs the package sounddevice, which is not installed: pip install 'drnmf[live]'"
-        ) from None
+        raise InputError("live sound needs the package sounddevice: pip install 'drnmf[live]'") from None
     except OSError:
-        raise InputError(
-            "live sound needs the PortAudio library: apt install libportaudio2, or dnf install portaudio"
-        ) from None
+        raise InputError("live sound needs the PortAudio library: install libportaudio2 or portaudio") from None
     return sounddevice
 
 

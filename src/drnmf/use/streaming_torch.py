@@ -12,15 +12,7 @@ _ROWS = 1024  # frames computed at a time: bounds the memory, however much is fe
 
 
 class ModelStream:
-    """Sound (channels, samples) through a model: what its mask removes, as `stft` and `istft` of the whole have it.
-
-    Args:
-        model: what makes the mask.
-        channels: that share one mask.
-        strength: how much of what the mask removes is removed.
-        top: bins; if given, a further row of the output is the share that is removed there.
-        silence: sum of magnitudes there below which there is nothing to weigh the mask by.
-    """
+    """Sound (channels, samples) through a model: what its mask removes, as `stft` and `istft` of the whole have it."""
 
     def __init__(self, model: Separator, *, channels: int, strength: float, top: slice | None, silence: float) -> None:
         self._model, self._channels, self._strength = model, channels, strength
@@ -60,7 +52,8 @@ class ModelStream:
     def _step(self, frames: Tensor, state: State) -> tuple[Tensor, State]:
         """What to remove for frames (C, n, 512), overlap-added to (C or C + 1, samples); and the next state."""
         X = torch.fft.rfft(frames * self._window)
-        magnitude = _magnitude(X)  # (n, F)
+        # one magnitude (n, F) for all channels: their root mean square
+        magnitude = X[0].abs() if len(X) == 1 else X.abs().square().mean(0).sqrt()
         mask, state = self._model.separate(magnitude[None], state)
         remove = self._strength * (1 - mask[0])
         removed = torch.fft.irfft(remove * X, n=WINDOW) * self._window
@@ -71,8 +64,3 @@ class ModelStream:
             removed = torch.cat([removed, (share[..., None] * self._window.square())[None]])
         # a frame alone, as in a live stream, has nothing to overlap with: half of it is what `overlap_add` makes of it
         return removed[..., 0, :] / 2 if removed.shape[-2] == 1 else overlap_add(removed), state
-
-
-def _magnitude(X: Tensor) -> Tensor:
-    """One magnitude for all channels (C, ...): their root mean square."""
-    return X[0].abs() if len(X) == 1 else X.abs().square().mean(0).sqrt()
