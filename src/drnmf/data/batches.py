@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader
 from drnmf.data.folders import Pool
 from drnmf.data.mixing import Item, Mixture, Pair
 from drnmf.data.recordings import Recordings, check_fit, check_sound, files_of, scan
-from drnmf.errors import InputError, raise_first
+from drnmf.errors import raise_first
 from drnmf.parallel import in_threads
 from drnmf.progress import Progress, silent
 from drnmf.signal.spectra import HOP, WINDOW, analyse, n_frames
@@ -53,14 +53,9 @@ class Batch(NamedTuple):
 class Dataset:
     """Mixtures and their targets, checked when made.
 
-    Args:
-        source: a list of mixtures or pairs, or a pool to draw mixtures from.
-        fresh: draw new mixtures from the source's recordings every epoch; False: the same ones every time.
-        varied: change the recordings of fresh mixtures at random, see `drnmf.data.variation`.
-        seed: seed of the random choices.
-        in_memory: decode all recordings now; None: if they fit.
-        device: where batches are delivered and, if it has room for the recordings, mixed.
-        progress: called while recordings are scanned, decoded and checked.
+    `source` is a list of mixtures or pairs, or a pool to draw them from: once or, if `fresh`, anew for every epoch, and
+    then also `varied` at random (see `drnmf.data.variation`). `in_memory` decodes all recordings now; None: if they
+    fit. Batches are delivered on `device` and, if it has room for the recordings, mixed there.
     """
 
     def __init__(
@@ -76,14 +71,10 @@ class Dataset:
     ) -> None:
         items: list[Item] = [] if isinstance(source, Pool) else list(source)
         pool = source if isinstance(source, Pool) else Pool.from_items(items) if fresh else None
-        if pool is None and not items:
-            raise InputError("a dataset needs at least one mixture")
         sizes = scan(files_of(items) if pool is None else pool.files, progress=progress)
         if pool is not None:
             pool.check_fit(sizes)
             items = list(pool.draw(sizes, seed=seed))
-        if varied and not fresh:
-            raise InputError("only fresh mixtures can be varied")
         self._pool, self._varied = pool if fresh else None, varied
         self._items = items
         self.seed = seed
@@ -125,15 +116,8 @@ class Dataset:
 class Batches:
     """The sequences of one epoch in batches, the same ones for the same arguments.
 
-    Args:
-        dataset: where mixtures come from.
-        epoch: decides what is drawn and in which order.
-        batch_size: sequences in a batch; the last one may be smaller.
-        max_frames: the longest sequence; None for whole utterances.
-        shuffle: False for the dataset's own order.
-        workers: processes that decode and mix; None: none in memory, up to 8 from disk.
-        rank: which of `world` processes this is; each gets its share of every batch.
-        world: number of processes that train together.
+    `max_frames` bounds a sequence; None: whole utterances. `workers` are processes that decode and mix; None: none in
+    memory, up to 8 from disk. Of `world` processes that train together, number `rank` gets its share of every batch.
     """
 
     def __init__(

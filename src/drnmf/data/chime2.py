@@ -29,9 +29,7 @@ SNRS_DB = {"m6dB": -6.0, "m3dB": -3.0, "0dB": 0.0, "3dB": 3.0, "6dB": 6.0, "9dB"
 def read_chime2(root: Path | str, split: str) -> list[Pair]:
     """Mixtures and targets of "train", "dev" or "test", in order of path.
 
-    Args:
-        root: the folder that holds `isolated`, or one up to two levels above it (chime2-wsj0, data).
-        split: which set.
+    `root` is the folder that holds `isolated`, or one up to two levels above it (chime2-wsj0, data).
     """
     if split not in SETS:
         raise InputError(f"CHiME2 has no set '{split}': choose one of {', '.join(SETS)}")
@@ -40,9 +38,9 @@ def read_chime2(root: Path | str, split: str) -> list[Pair]:
     mixtures = sorted(isolated.rglob("*.wav"), key=lambda path: path.as_posix())
     if not mixtures:
         raise InputError(f"{isolated}: has no wav files")
-    raise_first(
-        [f"{p}: is not in a folder of one SNR ({', '.join(SNRS_DB)})" for p in mixtures if _snr(p, isolated) is None]
-    )
+    levels = [next((part for part in m.relative_to(isolated).parts if part in SNRS_DB), "") for m in mixtures]
+    elsewhere = [m for m, level in zip(mixtures, levels, strict=True) if not level]
+    raise_first([f"{m}: is not in a folder of one SNR ({', '.join(SNRS_DB)})" for m in elsewhere])
     scaled = base / "scaled" / SETS[split]
     if scaled.is_dir():
         targets = [scaled / path.relative_to(isolated) for path in mixtures]
@@ -52,10 +50,8 @@ def read_chime2(root: Path | str, split: str) -> list[Pair]:
         by_name = {path.stem.lower(): path for path in reverberated.rglob("*.wav")}
         targets = [by_name.get(path.stem.lower(), reverberated / path.name) for path in mixtures]
     raise_first([f"{m}: has no target {t}" for m, t in zip(mixtures, targets, strict=True) if not t.is_file()])
-    return [
-        Pair(id=f"{m.stem}_{_snr(m, isolated)}", noisy=m, clean=t, snr_db=SNRS_DB[str(_snr(m, isolated))])
-        for m, t in zip(mixtures, targets, strict=True)
-    ]
+    found = zip(mixtures, targets, levels, strict=True)
+    return [Pair(f"{mixture.stem}_{level}", mixture, target, SNRS_DB[level]) for mixture, target, level in found]
 
 
 def _base(root: Path) -> Path:
@@ -63,7 +59,3 @@ def _base(root: Path) -> Path:
         if (base / "isolated").is_dir():
             return base
     raise InputError(f"{root}: is not CHiME2-WSJ0, it has no folder 'isolated'")
-
-
-def _snr(path: Path, isolated: Path) -> str | None:
-    return next((part for part in path.relative_to(isolated).parts if part in SNRS_DB), None)

@@ -73,11 +73,8 @@ def shorter(background: Path, speech: Path, sizes: Sizes) -> str:
 class Recordings:
     """Samples at 16 kHz by file, from memory or from disk.
 
-    Args:
-        sizes: the files and their lengths, from `scan`.
-        in_memory: decode everything now; None: if it takes less than half of the memory that is free.
-        device: where samples in memory are kept, if it has room for them; samples from disk come on the CPU.
-        progress: called while files are decoded.
+    `in_memory` decodes the files of `sizes` now; None: if that takes less than half of the memory that is free. They
+    are kept on `device` if it has room for them; samples from disk come on the CPU.
     """
 
     def __init__(

@@ -4,8 +4,8 @@
     FOLDER/dictionaries/                 steps 1 and 2, made once for all cells that start from the same
     FOLDER/speed-RECIPE.json             real-time factors, all measured in one run
 
-A finished cell is kept, and one that was stopped is continued. Training needs no package for scoring and vice versa, so
-that the two may happen on different machines: copy the folder. `paper.tables` makes tables and figures of it.
+A finished cell is kept, and one that was stopped is continued. Training needs no package for scoring and vice versa:
+the two may happen on different machines.
 """
 
 import json
@@ -114,9 +114,8 @@ def choose_cells(
     if recipe not in RECIPES:
         raise InputError(f"there is no recipe {recipe!r}; known: {', '.join(RECIPES)}")
     sizes = sizes or list(SIZES)
-    for size in sizes:
-        if size not in SIZES:
-            raise InputError(f"the training set comes in {' and '.join(map(str, SIZES))} %, not {size}")
+    if unknown := set(sizes) - set(SIZES):
+        raise InputError(f"the training set comes in {' and '.join(map(str, SIZES))} %, not {unknown.pop()}")
     cells = [Cell(recipe, size, row, seed) for size in sizes for row in ROWS]
     if 10 in sizes and (with_ablations or any("ablation" in part for part in only)):
         cells += [Cell(recipe, 10, row, seed) for row in ablations(recipe)]
@@ -150,8 +149,6 @@ def train_cell(
     """Train a cell, or continue it. One that diverges keeps its best weights, and says so in diverged.json."""
     from drnmf.training.run import train  # needs packages that scoring does not
 
-    if is_trained(cell, folder):
-        return
     log.info("training %s", cell.id)
     recipe = cell_recipe(cell, corpus, epochs=epochs)
     (folder / "dictionaries").mkdir(parents=True, exist_ok=True)

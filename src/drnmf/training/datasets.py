@@ -4,12 +4,11 @@ import logging
 import os
 from dataclasses import replace
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import lightning as L
 import torch
 from torch.utils.data import DataLoader
-from torch.utils.data import Dataset as TorchDataset
 
 from drnmf.data.batches import Batch, Batches, Dataset
 from drnmf.data.chime2 import read_chime2
@@ -129,7 +128,7 @@ class EpochData(L.LightningDataModule):
         batches = self._batches(self.validation, 0, batch_size, shuffle=False)
         if not self.validation.recordings.in_memory:
             return batches
-        made = cast("TorchDataset[Batch]", list(batches))  # once for all epochs
+        made: Any = list(batches)  # once for all epochs
         return DataLoader(made, batch_size=None, collate_fn=lambda batch: batch)
 
     def _batches(self, dataset: Dataset, epoch: int, batch_size: int, *, shuffle: bool) -> Batches:

@@ -278,9 +278,8 @@ class Recipe(BaseModel):
                 raise InputError(f"{name}: unknown section [{section}]; known: {', '.join(cls.model_fields)}")
             if not isinstance(table, dict):
                 raise InputError(f"{name}: [{section}] must be a section, got {table!r}")
-        model = dict(tables.get("model", {}))
+        data, dictionary, model, training = (dict(tables.get(section, {})) for section in cls.model_fields)
         own = {key: model.pop(key) for key in ("kind", "start") if key in model}
-        data, training = dict(tables.get("data", {})), dict(tables.get("training", {}))
         try:
             if isinstance(data.get("endless"), dict):
                 data["endless"] = EndlessSettings(**data["endless"])
@@ -288,7 +287,7 @@ class Recipe(BaseModel):
                 training["loss"] = LossWeights(**training["loss"])
             return cls(
                 data=DataSettings(**data),
-                dictionary=DictionarySettings(**tables.get("dictionary", {})),
+                dictionary=DictionarySettings(**dictionary),
                 model=ModelSettings(**own, options=model),
                 training=TrainingSettings(**training),
             )

@@ -1,10 +1,7 @@
 """From recordings to a trained model: the paper's four steps, in a folder that can be resumed at any moment.
 
-The folder holds the recipe as used (recipe.toml), the versions it ran with (versions.json), the dictionaries of steps 1
-and 2 (dictionaries.safetensors), the losses (history.csv, tensorboard/), the best model so far (config.json and
-model.safetensors: the folder is a model), the state after the last epoch (last.ckpt) and, when all is done, what
-came of it (summary.json). A second call with the same recipe continues where the first was stopped, and ends with the
-same weights as if it had not been stopped.
+docs/training.md says what the folder holds. A second call with the same recipe continues where the first was stopped,
+and ends with the same weights as if it had not been stopped.
 """
 
 import json
