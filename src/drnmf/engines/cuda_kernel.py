@@ -55,9 +55,7 @@ class Kernel:
         else:
             status = driver.cuLaunchKernel(self._kernel.func, *sizes, stream, pointers, None)
         if status:
-            raise RuntimeError(
-                f"CUDA refused to start a kernel of {blocks} blocks of {threads} threads (error {status})"
-            )
+            raise RuntimeError(f"CUDA refused a kernel of {blocks} blocks of {threads} threads (error {status})")
 
 
 def layer_rows(H_KTBN: Tensor) -> int:

@@ -63,8 +63,8 @@ def scan(
 
     `form` names an engine; by default the first of ENGINES that is usable. Results differ by rounding only.
     """
-    _check(x_BTF, W_KFN, alpha_KN, sparsity_KN, h0_BN, sparsity_KBTN)
     problem = Problem(x_BTF, h0_BN, W_KFN, alpha_KN, sparsity_KN, sparsity_KBTN, residual_first_layer)
+    _check(problem)
     if x_BTF.dtype in (torch.bfloat16, torch.float16):  # stored so, but thousands of steps would add up its rounding
         problem = Problem._make(t.float() if isinstance(t, Tensor) else t for t in problem)
     K, _, N = W_KFN.shape
@@ -75,7 +75,8 @@ def scan(
     return h_BTN.to(x_BTF.dtype)
 
 
-def _check(x: Tensor, W: Tensor, alpha: Tensor, sparsity: Tensor, h0: Tensor, of_frames: Tensor | None) -> None:
+def _check(problem: Problem) -> None:
+    x, h0, W, alpha, sparsity, of_frames, _ = problem
     if W.ndim != 3 or len(W) == 0 or x.ndim != 3 or x.shape[2] != W.shape[1]:
         raise InputError(f"scan needs x (B, T, F) and W (K, F, N), got {tuple(x.shape)} and {tuple(W.shape)}")
     (B, T, _), (K, _, N) = x.shape, W.shape
@@ -87,8 +88,7 @@ def _check(x: Tensor, W: Tensor, alpha: Tensor, sparsity: Tensor, h0: Tensor, of
     if of_frames is not None and of_frames.shape not in ((1, B, T, N), (K, B, T, N)):
         wanted = f"(1, B, T, N) or (K, B, T, N) = {(K, B, T, N)}"
         raise InputError(f"the sparsity of frames must be {wanted}, got {tuple(of_frames.shape)}")
-    tensors = (x, W, alpha, sparsity, h0, *([] if of_frames is None else [of_frames]))
-    kinds = {(tensor.dtype, tensor.device) for tensor in tensors}
+    kinds = {(tensor.dtype, tensor.device) for tensor in problem if isinstance(tensor, Tensor)}
     if len(kinds) > 1:
         raise InputError(f"scan needs one dtype and one device, got {', '.join(sorted(map(str, kinds)))}")
 

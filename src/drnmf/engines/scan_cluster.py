@@ -33,7 +33,7 @@ class Cluster(GramKernels):
     def steps_(self, rows: Tensor, H: Tensor, A_KNN: Tensor, *, backward: bool) -> None:
         """As `GramKernels` has it."""
         K, T, B, N = len(H), H.shape[1] - 1, *H.shape[2:]
-        sequences = sequences_of(B)
+        sequences = 1 if B <= 16 else 2 if B <= 32 else 4  # of a cluster: about 16 clusters run at a time
         size = _size(K, N, sequences)
         assert size is not None, "usable() has seen that they fit"
         cluster, columns, shared = size
@@ -42,11 +42,6 @@ class Cluster(GramKernels):
                 A_KNN.contiguous(), rows, layer_rows(rows), H, layer_rows(H), B, T,
                 blocks=-(-B // sequences) * cluster, threads=-(-columns // COLUMNS * LANES // 32) * 32, shared=shared,
             )  # fmt: skip
-
-
-def sequences_of(B: int) -> int:
-    """Sequences of a cluster: about 16 clusters run at a time."""
-    return 1 if B <= 16 else 2 if B <= 32 else 4
 
 
 def _size(K: int, N: int, sequences: int) -> tuple[int, int, int] | None:

@@ -42,7 +42,7 @@ class DeepNMF(Separator):
         super().__init__(**given(locals()))
         if not 1 <= n_untied <= n_layers or context < 1:
             raise InputError(
-                f"deep NMF needs 1 <= n_untied <= n_layers and context >= 1, got {n_untied}, {n_layers}, {context}"
+                f"1 <= n_untied <= n_layers and context >= 1 needed, got {n_untied}, {n_layers}, {context}"
             )
         self.n_speech, self.n_tied, self.context = n_speech, n_layers - n_untied, context
         self.state_shapes = ((context - 1, n_features),) if context > 1 else ()
@@ -80,8 +80,8 @@ class DeepNMF(Separator):
 
     def separate(self, magnitude: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """Mask (B, T, F) for magnitudes (B, T, F); the state is the last context - 1 frames."""
-        past = state[0] if state else magnitude.new_zeros(len(magnitude), self.context - 1, self.n_features)
-        frames = torch.cat([past, magnitude], 1)
+        past = self.start(len(magnitude)) if state is None else state
+        frames = torch.cat([*past, magnitude], 1)
         state = (frames[:, frames.shape[1] - self.context + 1 :],) if self.context > 1 else ()
         if magnitude.shape[1] == 0:
             return magnitude, state

@@ -121,24 +121,17 @@ class DRNMF(Separator):
 
     @classmethod
     def from_dictionary(
-        cls,
-        W: Tensor,
-        n_layers: int,
-        *,
-        alpha: float | None = None,
-        h0: Tensor | None = None,
-        **options: Any,
+        cls, W: Tensor, n_layers: int, *, alpha: float | None = None, h0: Tensor | None = None, **options: Any
     ) -> Self:
         """Step 3 of the paper's training: every layer starts as an ISTA iteration with W (F, N) and 1 / alpha.
 
         `alpha` defaults to the Lipschitz constant of W, `h0` to zeros; `options` are the constructor's.
         """
         check_dictionary(W)
-        if h0 is not None and (h0.shape != W.shape[1:] or not (h0 >= 0).all()):
-            raise InputError(
-                f"h0 must hold {W.shape[1]} activations, none negative or NaN; got shape {tuple(h0.shape)}"
-            )
-        model = cls.empty(W, n_layers=n_layers, n_features=W.shape[0], n_atoms=W.shape[1], **options)
+        F, N = W.shape
+        if h0 is not None and (h0.shape != (N,) or not (h0 >= 0).all()):
+            raise InputError(f"h0 must hold {N} activations, none negative or NaN; got shape {tuple(h0.shape)}")
+        model = cls.empty(W, n_layers=n_layers, n_features=F, n_atoms=N, **options)
         model._initialise(W, alpha, h0)
         return model
 
@@ -175,7 +168,7 @@ class DRNMF(Separator):
         Without a warm start there is no h in it, and without `level` no level.
         """
         weights = self.weights()
-        h_BTN, state = self._activations(magnitude, state, weights)
+        h_BTN, state = self.activations(magnitude, state, weights)
         return dictionary_mask(h_BTN, weights.reconstruction_FN, self.n_speech), state
 
     def start(self, n_sequences: int) -> State:
@@ -183,11 +176,11 @@ class DRNMF(Separator):
         zeros = super().start(n_sequences)
         return (self.h0().expand(n_sequences, -1), *zeros[1:]) if self.warm_start else zeros
 
-    def activations(self, magnitude: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+    def activations(
+        self, magnitude: Tensor, state: State | None = None, weights: Weights | None = None
+    ) -> tuple[Tensor, State]:
         """Activations h (B, T, N) of the last layer for magnitudes (B, T, F), and the next state."""
-        return self._activations(magnitude, state, self.weights())
-
-    def _activations(self, magnitude: Tensor, state: State | None, weights: Weights) -> tuple[Tensor, State]:
+        weights = self.weights() if weights is None else weights
         loudness_B2 = state[-1] if state and self.level is not None else None
         x_BTF, loudness = compressed(magnitude, loudness_B2, level=self.level, power=self.power)
         h0_BN = state[0] if state and self.warm_start else weights.h0_N.expand(len(magnitude), -1)
@@ -212,26 +205,17 @@ class DRNMF(Separator):
         """A copy that is no longer trained, its weights computed once: for each frame, that would take longest."""
         model = super().freeze()
         model._frozen = model.weights()
-        model.network = model._packed(model._frozen)
+        if streams.usable(model._frozen.W_KFN):
+            model.network = streams.pack(
+                **model._frozen._asdict(),
+                warm_start=self.warm_start,
+                residual_first_layer=self.residual_first_layer,
+                n_speech=self.n_speech,
+                level=self.level or 0.0,
+                power=self.power,
+                floor=MASK_FLOOR,
+            )
         return model
-
-    def _packed(self, weights: Weights) -> streams.Network | None:
-        """The weights for C, where it can be used."""
-        if not streams.usable(weights.W_KFN):
-            return None
-        return streams.pack(
-            weights.W_KFN,
-            alpha_KN=weights.alpha_KN,
-            sparsity_KN=weights.sparsity_KN,
-            reconstruction_FN=weights.reconstruction_FN,
-            h0_N=weights.h0_N,
-            warm_start=self.warm_start,
-            residual_first_layer=self.residual_first_layer,
-            n_speech=self.n_speech,
-            level=self.level or 0.0,
-            power=self.power,
-            floor=MASK_FLOOR,
-        )
 
     def stream(self, *, channels: int, strength: float, top: slice | None, silence: float) -> streams.Stream | None:
         """The frozen network in C, where it can be used."""
@@ -353,10 +337,8 @@ def _check_options(config: dict[str, Any]) -> None:
     for name in ("n_layers", "n_features"):
         if not config[name] >= 1:
             raise InputError(f"{name} must be at least 1, got {config[name]}")
-    if config["level"] is not None and not config["level"] > 0:
-        raise InputError(f"level must be positive, got {config['level']}")
-    for name in ("power", "epsilon"):
-        if not config[name] > 0:
+    for name in ("level", "power", "epsilon"):
+        if config[name] is not None and not config[name] > 0:
             raise InputError(f"{name} must be positive, got {config[name]}")
     if not config["sparsity"] >= 0:
         raise InputError(f"sparsity must not be negative, got {config['sparsity']}")

@@ -59,17 +59,15 @@ class ISTAMask(Separator):
 
     def separate(self, magnitude: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """Mask (B, T, F) for magnitudes (B, T, F); with warm start the state is the last frame's h (B, N)."""
-        h0 = magnitude.new_zeros(len(magnitude), self.W.shape[1]) if state is None or not self.warm_start else state[0]
-        h = self._activations(magnitude, h0)
-        mask = dictionary_mask(h, self.W, self.n_speech)
-        if not self.warm_start:
-            return mask, ()
-        return mask, (h[:, -1] if h.shape[1] else h0,)
+        state = self.start(len(magnitude)) if state is None else state
+        h = self._activations(magnitude, state)
+        last = (h[:, -1],) if self.warm_start and h.shape[1] else state
+        return dictionary_mask(h, self.W, self.n_speech), last
 
-    def _activations(self, magnitude: Tensor, h0: Tensor) -> Tensor:
+    def _activations(self, magnitude: Tensor, state: State) -> Tensor:
         """Activations (B, T, N) of magnitudes (B, T, F)."""
         if not self.warm_start:  # every frame on its own: all at once
-            h = h0[:, None].expand(-1, magnitude.shape[1], -1)
+            h = magnitude.new_zeros(*magnitude.shape[:2], self.W.shape[1])
             for _ in range(self.n_iter):
                 h = ista_step(h, magnitude, self.W, alpha=self.alpha, sparsity=self.sparsity)
             return h
@@ -78,7 +76,7 @@ class ISTAMask(Separator):
             self.W.expand(self.n_iter, -1, -1),
             alpha_KN=self.alpha.expand(self.n_iter, 1),
             sparsity_KN=torch.full_like(self.alpha, self.sparsity).expand(self.n_iter, 1),
-            h0_BN=h0,
+            h0_BN=state[0],
         )
 
     def onnx_frame(self, graph: Graph, magnitude: str, *state: str) -> Frame:
@@ -95,4 +93,4 @@ class ISTAMask(Separator):
 
     def heard(self, magnitude: Tensor) -> dict[str, Tensor]:
         """The activations."""
-        return {"activations": self._activations(magnitude[None], magnitude.new_zeros(1, self.W.shape[1]))[0]}
+        return {"activations": self._activations(magnitude[None], self.start(1))[0]}

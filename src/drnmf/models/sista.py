@@ -118,9 +118,5 @@ class SistaRNN(Separator):
 
     def learned(self) -> dict[str, Tensor]:
         """Step sizes, sparsities and couplings of the layers."""
-        logs = {
-            "inverse step size α": self.log_alpha,
-            "sparsity λ": self.log_sparsity,
-            "coupling": self.log_coupling,
-        }
+        logs = {"inverse step size α": self.log_alpha, "sparsity λ": self.log_sparsity, "coupling": self.log_coupling}
         return {name: value.exp()[:, None] for name, value in logs.items()}
