@@ -16,7 +16,7 @@ SEED = 2016
 BASE = "drnmf-k5-n200"
 """The row that the ablations change."""
 _ABLATION = "ablation-"
-SNMF, LSTM, DEEP_NMF, DRNMF = "Sparse NMF, MU", "LSTM", "Deep NMF, last 3 untied", "DR-NMF"
+SNMF, LSTM, DEEP_NMF, DR_NMF = "Sparse NMF, MU", "LSTM", "Deep NMF, last 3 untied", "DR-NMF"
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,10 @@ ROWS = (
     Row("lstm-5x70", LSTM, 5, 70),
     Row("lstm-5x250", LSTM, 5, 250),
     Row("deepnmf-n2000", DEEP_NMF, 25, 2000),
-    Row("drnmf-k2-n200", DRNMF, 2, 200),
-    Row("drnmf-k2-n2000", DRNMF, 2, 2000),
-    Row("drnmf-k5-n200", DRNMF, 5, 200),
-    Row("drnmf-k5-n2000", DRNMF, 5, 2000),
+    Row("drnmf-k2-n200", DR_NMF, 2, 200),
+    Row("drnmf-k2-n2000", DR_NMF, 2, 2000),
+    Row("drnmf-k5-n200", DR_NMF, 5, 200),
+    Row("drnmf-k5-n2000", DR_NMF, 5, 2000),
 )
 
 
@@ -67,7 +67,7 @@ def _tuned(row: Row) -> Tables:
     training: dict[str, Any] = {"loss": "snr", "schedule": "cosine"}
     if row.name != LSTM:
         training["gradient_clip"] = 1.0
-    if row.name != DRNMF:
+    if row.name != DR_NMF:
         return {"data": data, "training": training}
     model = {
         "alpha": 50.0 if row.N == 200 else None,  # where all of them start; None: at ||W||^2
@@ -85,8 +85,8 @@ PAPER = {row.id: _paper(row) for row in ROWS}
 TUNED = {row.id: _tuned(row) for row in ROWS}
 
 RATES: dict[str, dict[str, float | None]] = {
-    "paper": {SNMF: None, LSTM: 1e-4, DEEP_NMF: 1e-3, DRNMF: 1e-3},
-    "tuned": {SNMF: None, LSTM: 4e-3, DEEP_NMF: 2e-3, DRNMF: 4e-2},
+    "paper": {SNMF: None, LSTM: 1e-4, DEEP_NMF: 1e-3, DR_NMF: 1e-3},
+    "tuned": {SNMF: None, LSTM: 4e-3, DEEP_NMF: 2e-3, DR_NMF: 4e-2},
 }
 """Adam's rate; sparse NMF is not trained."""
 LARGE_LSTM_RATES = {("lstm-5x70", 100): 2e-3, ("lstm-5x250", 100): 1e-3, ("lstm-5x250", 10): 2e-3}
@@ -121,7 +121,7 @@ def settings(recipe: str, row: Row) -> Tables:
 
 def pace(recipe: str, row: Row, size: int) -> tuple[float | None, int]:
     """Adam's rate, None where nothing is trained, and the most epochs."""
-    rate = RATES[recipe][DRNMF if is_ablation(row) else row.name]
+    rate = RATES[recipe][DR_NMF if is_ablation(row) else row.name]
     if recipe == "paper":
         return rate, 1200 if row.K == 5 and row.name != LSTM else 400
     if is_ablation(row):
