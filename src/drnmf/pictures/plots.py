@@ -77,15 +77,15 @@ def separation(
             of each atom's median, those below it bright.
         n_speech: number of speech atoms.
         titles: those of the noisy and the enhanced spectrogram.
-        most: how many atoms of each source are drawn; those with the largest sum of activations are chosen.
+        most: how many atoms of each source are drawn: those of which most is seen.
     """
     figure = Figure(figsize=(14, 7 + 1.5 * len(heard)), layout="constrained")
     left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=[1.1, 1])[0]
     _draw_masking(left, magnitude, mask, titles)
     (_, activations), *others = heard.items()
-    energy = activations.sum(0)
-    speech, speech_names = _chosen(W[:, :n_speech], energy[:n_speech], most, "S")
-    noise, noise_names = _chosen(W[:, n_speech:], energy[n_speech:], most, "N")
+    seen = (decibels(activations) + RANGE_DB).clamp_min(0).sum(0)
+    speech, speech_names = _chosen(W[:, :n_speech], seen[:n_speech], most, "S")
+    noise, noise_names = _chosen(W[:, n_speech:], seen[n_speech:], most, "N")
     noise = noise + n_speech
     above, *below = right.subfigures(1 + len(heard), 1, squeeze=False, height_ratios=[0.8] + [1] * len(heard))[:, 0]
     sources = {"Speech atoms in use": (W[:, speech], speech_names), "Noise atoms in use": (W[:, noise], noise_names)}
@@ -203,7 +203,7 @@ def _draw_changes(figure: FigureBase, values: Tensor, names: list[str], title: s
     reach = min(6, max(1, round(float(octaves.abs().quantile(0.98)))))
     image = _draw_rows(figure, octaves, -reach, reach, names, title, "magma_r")
     ticks = range(-reach, reach + 1)
-    bar = figure.colorbar(image, label="times each atom's median", ticks=ticks)
+    bar = figure.colorbar(image, label="times each atom's median; low: expected", ticks=ticks)
     bar.ax.set_yticklabels([f"{2**tick}" if tick >= 0 else f"1/{2**-tick}" for tick in ticks])
 
 
