@@ -2,6 +2,7 @@
 
 import logging
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -48,7 +49,7 @@ def datasets(recipe: Recipe, progress: Progress) -> tuple[Dataset | Endless, Dat
     return training, validation
 
 
-def _endless(recipe: Recipe, source: list[Item] | Pool, device: torch.device, progress: Progress) -> Endless:
+def _endless(recipe: Recipe, source: Sequence[Item] | Pool, device: torch.device, progress: Progress) -> Endless:
     assert recipe.data.endless is not None
     pool = source if isinstance(source, Pool) else Pool.from_items(source)
     given: dict[str, Any] = {
@@ -79,22 +80,18 @@ def _check_lengths(recipe: Recipe, purpose: str, dataset: Dataset) -> None:
         )
 
 
-def _sources(data: DataSettings) -> tuple[list[Item] | Pool, list[Item] | Pool]:
+def _sources(data: DataSettings) -> tuple[Sequence[Item] | Pool, Sequence[Item] | Pool]:
     """What to train on, and what to validate on."""
     every = max(2, round(1 / data.held_out))
     if data.speech and data.noise:
         return Pool.from_folders(data.speech, data.noise, data.rooms).hold_out(every)
-    items: list[Item] = []
-    held: list[Item] = []
     if data.chime2:
-        items, held = [*read_chime2(data.chime2, "train")], [*read_chime2(data.chime2, "dev")]
-    elif data.noisy and data.clean:
-        items = [*read_pairs(data.noisy, data.clean)]
-    elif data.train:
-        items = [*read_manifest(data.train)]
-        held = [*read_manifest(data.validation)] if data.validation else []
-    items = items[:: data.subset]
-    return (items, held) if held else hold_out(items, every)
+        return read_chime2(data.chime2, "train")[:: data.subset], read_chime2(data.chime2, "dev")
+    if data.noisy and data.clean:
+        return hold_out(read_pairs(data.noisy, data.clean)[:: data.subset], every)
+    assert data.train is not None
+    items = read_manifest(data.train)[:: data.subset]
+    return (items, read_manifest(data.validation)) if data.validation else hold_out(items, every)
 
 
 def _device(recipe: Recipe) -> torch.device:
