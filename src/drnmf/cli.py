@@ -77,9 +77,8 @@ def enhance(
 
     In folders, files that have been written before are skipped: a run that was stopped continues.
     """
+    from drnmf.use import folders
     from drnmf.use.files import PIPE, enhance_file
-    from drnmf.use.folders import enhance_tree, plan, suffix_of, summary
-    from drnmf.use.folders import shard as part
     from drnmf.use.streaming import use_one_thread
 
     use_one_thread()
@@ -92,7 +91,7 @@ def enhance(
         raise InputError("give -o, where to write")
     if raw and piped and rate is None:
         raise InputError("--raw input needs --rate, and --channels unless it is mono")
-    output, suffix = output or Path(PIPE), suffix_of(format)
+    output, suffix = output or Path(PIPE), folders.suffix_of(format)
     settings: dict[str, Any] = {"strength": strength, "overwrite": overwrite}
     with _progress() as progress:
         if len(inputs) == 1 and not inputs[0].is_dir():
@@ -101,10 +100,10 @@ def enhance(
             settings |= {"raw": (rate or 0, channels) if raw else None, "removed": removed}
             enhance_file(inputs[0], output, model, **settings, progress=progress)
             return
-        tasks = plan(inputs, output, removed=removed, suffix=suffix)
-        tasks = tasks if shard is None else part(tasks, shard)
-        result = enhance_tree(tasks, model, **settings, jobs=jobs, progress=progress)
-    _say(summary(result))
+        tasks = folders.plan(inputs, output, removed=removed, suffix=suffix)
+        tasks = tasks if shard is None else folders.shard(tasks, shard)
+        result = folders.enhance_tree(tasks, model, **settings, jobs=jobs, progress=progress)
+    _say(folders.summary(result))
     if result.failures:
         raise typer.Exit(1)
 

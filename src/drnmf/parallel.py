@@ -24,7 +24,7 @@ def in_threads(
     work: Callable[[Task], Result], tasks: Sequence[Task], what: str, progress: Progress = silent
 ) -> list[Result]:
     """Results in the order of the tasks. All are tried; then the first InputError is raised, with their number."""
-    results, problems = [], []
+    results = []
 
     def attempt(task: Task) -> Result | InputError:
         try:
@@ -33,14 +33,11 @@ def in_threads(
             return error
 
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        for done, result in enumerate(pool.map(attempt, tasks), 1):
-            if isinstance(result, InputError):
-                problems.append(str(result))
-            else:
-                results.append(result)
-            progress(what, done, len(tasks))
-    raise_first(problems)
-    return results
+        for result in pool.map(attempt, tasks):
+            results.append(result)
+            progress(what, len(results), len(tasks))
+    raise_first([str(result) for result in results if isinstance(result, InputError)])
+    return [result for result in results if not isinstance(result, InputError)]
 
 
 def in_processes(

@@ -127,6 +127,7 @@ def test_the_length_in_a_written_header(samples, announced):
         (lambda data: b"", "ends before"),
         (lambda data: data[:44], "is empty"),
         (lambda data: data[:22] + b"\0\0" + data[24:], "0 channels"),
+        (lambda data: data[:22] + b"\x01\x04" + data[24:], "1025 channels"),
         (lambda data: data[:20] + b"\x02\0" + data[22:], "format 2 of 16 bits"),
         (lambda data: data[:12] + b"junk\xf0\xff\xff\xff" + data[12:], "ends before"),
         (lambda data: data[:12] + data[36:], "ends before"),

@@ -29,13 +29,12 @@ import warnings
 from types import ModuleType
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from drnmf.errors import InputError
+from drnmf.signal.audio import Samples
 
-FloatArray = npt.NDArray[np.floating]
 EPS = 1e-12
 _TINY = 1e-20  # an energy far below one sample of 24-bit rounding noise: only digital silence feels it
 
@@ -155,7 +154,7 @@ def check_pair(estimate: Tensor, reference: Tensor, *, name: str = "estimate", v
             raise InputError(f"the {which} is silent (all zeros), so its score is not defined")
 
 
-def _as_arrays(estimate: Tensor, reference: Tensor) -> tuple[FloatArray, FloatArray]:
+def _as_arrays(estimate: Tensor, reference: Tensor) -> tuple[Samples, Samples]:
     check_pair(estimate, reference)
     if estimate.ndim != 1:
         raise InputError(f"PESQ and STOI take one signal (samples,) at a time, got shape {tuple(estimate.shape)}")

@@ -40,11 +40,10 @@ class PipeReader:
 
     def __init__(self, stream: BufferedIOBase, *, raw: tuple[int, int] | None = None) -> None:
         self._stream = stream
-        self.rate, self.channels, self.subtype, self._bytes = (
-            self._read_header() if raw is None else (*raw, "PCM_16", None)
-        )
-        if self.channels < 1:
-            raise InputError(f"stdin: has {self.channels} channels, sound has at least one")
+        known = self._read_header() if raw is None else (*raw, "PCM_16", None)
+        self.rate, self.channels, self.subtype, self._bytes = known
+        if not 1 <= self.channels <= 1024:
+            raise InputError(f"stdin: has {self.channels} channels; 1 to 1024 can be read")
         self._frame = self.channels * ENCODINGS[self.subtype][1]
         self.samples = None if self._bytes is None else self._bytes // self._frame
 

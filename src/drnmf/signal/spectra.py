@@ -53,7 +53,7 @@ def istft(X: Tensor, length: int) -> Tensor:
         raise InputError(f"istft needs a length of at least one sample, got {length}")
     if X.shape[-2] != n_frames(length):
         raise InputError(
-            f"istft: {X.shape[-2]} frames do not belong to {length} samples, which have {n_frames(length)} frames"
+            f"istft: {X.shape[-2]} frames do not belong to {length} samples, which have {n_frames(length)}"
         )
     return synthesise(X)[..., WINDOW : WINDOW + length]
 

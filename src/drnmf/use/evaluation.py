@@ -1,8 +1,7 @@
 """Scoring: pairs of estimate and reference -> one row for each -> a table by SNR.
 
-`score_files` scores sound files, `evaluate` a model, both at 16 kHz. With `jobs` above 1 pairs are scored in worker
-processes (the calling script then needs the usual `if __name__ == "__main__":`). A pair that cannot be scored
-becomes a Failure with its reason; the others are still scored.
+`score_files` scores sound files, `evaluate` a model, both at 16 kHz, in `jobs` processes (`parallel.in_processes`).
+A pair that cannot be scored becomes a Failure with its reason; the others are still scored.
 """
 
 import json
@@ -27,7 +26,7 @@ from drnmf.models.base import Separator
 from drnmf.parallel import in_processes
 from drnmf.progress import Progress, silent
 from drnmf.signal import audio
-from drnmf.signal.metrics import FloatArray, ScoreWarning, check_pair, pesq, sdr, si_sdr, snr, stoi
+from drnmf.signal.metrics import ScoreWarning, check_pair, pesq, sdr, si_sdr, snr, stoi
 from drnmf.signal.spectra import SAMPLE_RATE, istft, n_frames, stft
 from drnmf.use.tables import render
 
@@ -124,8 +123,7 @@ def score_files(
     """Score a file against a file, or a folder against a folder, paired by path below the folder or else by name.
 
     A reference without an estimate is a failure: without it the mean would be too good. With the `noisy` inputs the
-    table shows the improvement, by SNR rounded to whole dB. `metrics` are some of METRICS, None for all that are
-    installed; `jobs` is the number of worker processes.
+    table shows the improvement, by SNR rounded to whole dB. `metrics` are some of METRICS, None for all installed.
     """
     metrics, notes = _choose(metrics)
     tasks = list(_file_tasks(Path(estimates), Path(references), None if noisy is None else Path(noisy), metrics))
@@ -253,21 +251,18 @@ def _enhance(model: Separator, mixtures: list[Example]) -> list[tuple[Tensor, fl
     """
     if not mixtures:
         return []
-    x = pad_sequence([noisy for _, _, noisy, _ in mixtures], batch_first=True)
-    y = pad_sequence([clean for _, _, _, clean in mixtures], batch_first=True)
-    like = model.like
-    X, Y = stft(x.to(like)), stft(y.to(like))
+    _, _, noisy, clean = zip(*mixtures, strict=True)
+    X, Y = (stft(pad_sequence(list(waves), batch_first=True).to(model.like)) for waves in (noisy, clean))
     mask, _ = model(X.abs())
     errors = (mask * X.abs() - Y.abs()).square()
     results = []
-    for S, error, mixture in zip(mask * X, errors, mixtures, strict=True):
-        length = len(mixture[2])
+    for S, error, length in zip(mask * X, errors, map(len, noisy), strict=True):
         T = n_frames(length)
         results.append((istft(S[:T], length), error[:T].double().mean().item(), error[:T].numel()))
     return results
 
 
-def _score_waves(id: str, waves: Sequence[FloatArray], metrics: Sequence[str], **known: Any) -> Row:
+def _score_waves(id: str, waves: Sequence[audio.Samples], metrics: Sequence[str], **known: Any) -> Row:
     return replace(score_pair(id, *map(torch.from_numpy, waves), metrics=metrics), **known)
 
 

@@ -82,10 +82,7 @@ def _samples_axis(shape: tuple[int, ...], axis: int | None) -> int:
     for axis, length in enumerate(shape):
         if len(shape) == 1 or (length >= _FEWEST_SAMPLES and 1 <= shape[1 - axis] <= _MOST_CHANNELS):
             return axis
-    raise InputError(
-        f"the shape {shape} does not tell channels from samples: "
-        "pass axis=1 for (channels, samples) or axis=0 for (samples, channels)"
-    )
+    raise InputError(f"is {shape} channels and samples (pass axis=1 for that), or samples and channels (axis=0)?")
 
 
 def _block_size(channels: int, rate: int) -> int:

@@ -17,13 +17,12 @@ from rich.live import Live
 from rich.text import Text
 
 from drnmf.errors import InputError
+from drnmf.signal.audio import Samples
 from drnmf.use.streaming import Streamer, use_one_thread
 
 if TYPE_CHECKING:
     from drnmf.models.base import Separator
 
-Block = np.ndarray[Any, np.dtype[np.float32]]
-"""Samples (channels, n), full scale 1."""
 _FLOOR_DB = -60  # the left end of the meters
 _WIDTH = 40
 
@@ -36,7 +35,7 @@ class Meter:
         self.load = 0.0
         self.gaps = 0
 
-    def report(self, heard: Block, given: Block, load: float) -> None:
+    def report(self, heard: Samples, given: Samples, load: float) -> None:
         """Take the block that came in, the one that goes out, and the share of real time that it took."""
         self.heard_db = max(self.heard_db, peak_db(heard))
         self.given_db = max(self.given_db, peak_db(given))
@@ -49,7 +48,7 @@ class Meter:
         return Text("\n").join([*lines, status])
 
 
-def pump(source: Iterable[Block], sink: Callable[[Block], None], streamer: Streamer, meter: Meter) -> None:
+def pump(source: Iterable[Samples], sink: Callable[[Samples], None], streamer: Streamer, meter: Meter) -> None:
     """Blocks of `source` through `streamer` into `sink`; when the source ends, also what the streamer still holds."""
     for block in source:
         start = perf_counter()
@@ -104,7 +103,7 @@ def devices() -> str:
     return found
 
 
-def peak_db(block: Block) -> float:
+def peak_db(block: Samples) -> float:
     """The largest sample in dB below full scale."""
     peak = float(np.abs(block).max(initial=0.0))
     return 20 * math.log10(peak) if peak > 0 else -math.inf
@@ -152,7 +151,7 @@ class _Ends:
         self._due = block  # one block is kept in store, against a late one
         self._started = False
 
-    def heard(self) -> Iterator[Block]:
+    def heard(self) -> Iterator[Samples]:
         while True:
             samples, overflowed = self._stream.read(self._block)
             self._meter.gaps += overflowed
@@ -161,7 +160,7 @@ class _Ends:
             if self._due > 0:  # at first the streamer holds back one window: silence, or the speakers would run dry
                 self.play(np.zeros((samples.shape[1], self._due), np.float32))
 
-    def play(self, block: Block) -> None:
+    def play(self, block: Samples) -> None:
         self._due -= block.shape[1]
         underflowed = self._stream.write(np.ascontiguousarray(block.T))
         self._meter.gaps += underflowed and self._started  # before the first block there was nothing to play

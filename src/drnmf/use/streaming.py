@@ -59,7 +59,7 @@ class Streamer:
         if not 0 <= strength <= 1:
             raise InputError(f"strength must lie between 0 and 1, got {strength}")
         self.sample_rate, self.channels, self.strength = int(sample_rate), channels, strength
-        self._stream = _stream(_frozen(model), self.sample_rate, channels=channels, strength=strength)
+        self._stream = _stream(model, self.sample_rate, channels=channels, strength=strength)
         self._like: Any = np.empty((channels, 0), np.float32)
         self._start()
 
@@ -87,10 +87,8 @@ class Streamer:
         if samples.ndim == 1 and self.channels == 1:
             samples = samples[None]
         if samples.ndim != 2 or len(samples) != self.channels:
-            raise InputError(
-                f"this stream takes blocks of ({self.channels}, samples), got {tuple(x.shape)}; "
-                "transpose (samples, channels), or make the Streamer with channels= their number"
-            )
+            expected = f"({self.channels}, samples): transpose it, or make the Streamer with other channels="
+            raise InputError(f"a block of shape {tuple(x.shape)}, but this stream takes blocks of {expected}")
         self._like = x[..., :0]
         enhanced: Array = self._advance(samples)
         return enhanced
@@ -119,8 +117,14 @@ class Streamer:
         return kept, removed.astype(kept.dtype, copy=False)
 
 
-def _stream(model: "Separator", rate: int, **settings: Any) -> "SoundStream":
-    """What makes the mask and applies it: compiled where the model has such a form, else PyTorch's."""
+def _stream(model: "Separator | str | Path", rate: int, **settings: Any) -> "SoundStream":
+    """What makes the mask and applies it, with a copy of the model: compiled if it has such a form, else PyTorch's."""
+    model = load_model(model) if isinstance(model, str | Path) else model
+    if model.n_features != BINS:
+        raise InputError(f"the model takes frames of {model.n_features} bins, sound at 16 kHz has {BINS}")
+    if any("float16" in str(tensor.dtype) for tensor in model.state_dict().values()):  # or bfloat16
+        model = copy.deepcopy(model).float()
+    model = model.freeze()  # its weights computed once
     highest = min(rate, SAMPLE_RATE) / 2
     top = slice(*(round(WINDOW * part * highest / SAMPLE_RATE) for part in _TOP))
     settings |= {"top": None if rate == SAMPLE_RATE else top, "silence": _SILENCE}
@@ -146,10 +150,9 @@ class _Remover:
         self._due += x.shape[1]
         x = np.pad(x, ((0, 0), (0, WINDOW))) if last else x
         out = self._stream.feed(x)
-        if self._before:
-            before, self._before = self._before, max(0, self._before - out.shape[1])
-            out = out[:, before:]
-        out = out if out.shape[1] <= self._due else out[:, : self._due]
+        before = min(self._before, out.shape[1])
+        self._before -= before
+        out = out[:, before : before + self._due]
         self._due -= out.shape[1]
         return out
 
@@ -189,8 +192,7 @@ class _Queue:
         self._samples: Samples = np.empty((rows, 0), np.float32)
 
     def __len__(self) -> int:
-        n: int = self._samples.shape[1]
-        return n
+        return int(self._samples.shape[1])
 
     def put(self, x: Samples) -> None:
         self._samples = np.concatenate([self._samples, x], 1) if len(self) else x.copy()
@@ -211,16 +213,6 @@ def _delay(source: int, target: int) -> float:
         worst = max(worst, fed - given)
         given += resampler.feed(silence).shape[1] / target
     return worst
-
-
-def _frozen(model: "Separator | str | Path") -> "Separator":
-    """A copy of a model for use, its weights computed once, half precision turned into single."""
-    model = load_model(model) if isinstance(model, str | Path) else model
-    if model.n_features != BINS:
-        raise InputError(f"the model takes frames of {model.n_features} bins, sound at 16 kHz has {BINS}")
-    if any("float16" in str(tensor.dtype) for tensor in model.state_dict().values()):  # or bfloat16
-        model = copy.deepcopy(model).float()
-    return model.freeze()
 
 
 def use_one_thread() -> None:

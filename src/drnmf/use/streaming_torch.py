@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from drnmf.models.base import Separator, State
+from drnmf.models.base import Separator
 from drnmf.signal import BINS, HOP, WINDOW
 from drnmf.signal.audio import Samples
 from drnmf.signal.spectra import overlap_add, sqrt_hann
@@ -37,24 +37,20 @@ class ModelStream:
         if T == 0:
             self._waiting = samples
             return self._tail[:, :0].cpu().numpy()
-        out = self._run(samples.unfold(1, WINDOW, HOP))
+        frames = samples.unfold(1, WINDOW, HOP)
+        out = torch.nn.functional.pad(self._tail, (0, T * HOP))  # to the last WINDOW - HOP later frames will add
+        for first in range(0, T, _ROWS):
+            part = self._step(frames[:, first : first + _ROWS])
+            out[:, first * HOP :][:, : part.shape[1]] += part
         self._waiting, self._tail = samples[:, T * HOP :].clone(), out[:, T * HOP :].clone()
         return out[:, : T * HOP].cpu().numpy()
 
-    def _run(self, frames: Tensor) -> Tensor:
-        """Output of frames (C, T, 512), to whose last WINDOW - HOP samples later frames will add."""
-        out = torch.nn.functional.pad(self._tail, (0, frames.shape[1] * HOP))
-        for first in range(0, frames.shape[1], _ROWS):
-            part, self._state = self._step(frames[:, first : first + _ROWS], self._state)
-            out[:, first * HOP :][:, : part.shape[1]] += part
-        return out
-
-    def _step(self, frames: Tensor, state: State) -> tuple[Tensor, State]:
-        """What to remove for frames (C, n, 512), overlap-added to (C or C + 1, samples); and the next state."""
+    def _step(self, frames: Tensor) -> Tensor:
+        """What to remove for the next frames (C, n, 512), overlap-added to (C or C + 1, samples)."""
         X = torch.fft.rfft(frames * self._window)
         # one magnitude (n, F) for all channels: their root mean square
         magnitude = X[0].abs() if len(X) == 1 else X.abs().square().mean(0).sqrt()
-        mask, state = self._model.separate(magnitude[None], state)
+        mask, self._state = self._model.separate(magnitude[None], self._state)
         remove = self._strength * (1 - mask[0])
         removed = torch.fft.irfft(remove * X, n=WINDOW) * self._window
         if self._top is not None:
@@ -63,4 +59,4 @@ class ModelStream:
             # both windows, as sound gets them: a share that does not change comes out as it is
             removed = torch.cat([removed, (share[..., None] * self._window.square())[None]])
         # a frame alone, as in a live stream, has nothing to overlap with: half of it is what `overlap_add` makes of it
-        return removed[..., 0, :] / 2 if removed.shape[-2] == 1 else overlap_add(removed), state
+        return removed[..., 0, :] / 2 if removed.shape[-2] == 1 else overlap_add(removed)
