@@ -107,8 +107,13 @@ class PipeWriter:
         self, stream: BinaryIO, rate: int, channels: int, subtype: str, *, samples: int | None = None, raw: bool = False
     ) -> None:
         self._stream, self._rate, self._subtype = stream, rate, subtype
-        if not raw:
-            self._write(_header(rate, channels, subtype, samples))
+        if raw:
+            return
+        tag, size = ENCODINGS[subtype]
+        length = _UNKNOWN if samples is None else samples * channels * size
+        length, riff = (length, 36 + length) if length < _UNKNOWN else (0xFFFFFFFF, 0xFFFFFFFF)
+        form = struct.pack("<HHIIHH", tag, channels, rate, rate * channels * size, channels * size, 8 * size)
+        self._write(struct.pack("<4sI8sI16s4sI", b"RIFF", riff, b"WAVEfmt ", 16, form, b"data", length))
 
     def write(self, x: Samples) -> None:
         """Append a block (channels, samples)."""
@@ -124,11 +129,3 @@ class PipeWriter:
             self._stream.flush()
         except OSError as error:
             raise InputError(f"stdout: cannot be written ({error.strerror})") from None
-
-
-def _header(rate: int, channels: int, subtype: str, samples: int | None) -> bytes:
-    tag, size = ENCODINGS[subtype]
-    length = _UNKNOWN if samples is None else samples * channels * size
-    length, riff = (length, 36 + length) if length < _UNKNOWN else (0xFFFFFFFF, 0xFFFFFFFF)
-    form = struct.pack("<HHIIHH", tag, channels, rate, rate * channels * size, channels * size, 8 * size)
-    return struct.pack("<4sI8sI16s4sI", b"RIFF", riff, b"WAVEfmt ", 16, form, b"data", length)
