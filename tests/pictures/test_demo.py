@@ -14,6 +14,8 @@ from drnmf.pictures import demo
 from drnmf.signal import audio
 from drnmf.signal.metrics import sdr
 
+ROOT = Path(__file__).parents[2]
+
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread() -> Iterator[None]:
@@ -71,13 +73,26 @@ def test_a_file_in_the_way_is_one_clear_line(tmp_path: Path) -> None:
     assert len(answer.stderr.splitlines()) == 1
 
 
+def python_of(page: str) -> str:
+    """The one piece of Python on a page."""
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    return code
+
+
 def test_the_readme_s_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    readme = Path(__file__).parents[2] / "README.md"
-    (code,) = re.findall(r"```python\n(.*?)```", readme.read_text(), re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    audio.write("noisy.wav", demo.recording("noisy"), 16000)
+    names: dict[str, object] = {}
+    exec(python_of("README.md"), names)
+    enhanced, clean = audio.read("enhanced.wav")[0][0], demo.recording("clean")
+    assert sdr(enhanced, clean) > sdr(demo.recording("noisy"), clean) + 2
+
+
+def test_the_page_of_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("clean", "noisy"):
         audio.write(f"{name}.wav", demo.recording(name), 16000)
     names: dict[str, torch.Tensor] = {}
-    exec(code, names)
+    exec(python_of("docs/python.md"), names)
     assert sdr(names["enhanced"], names["clean"]) > sdr(names["noisy"], names["clean"])
     assert audio.info("enhanced.wav").samples == len(names["noisy"])
