@@ -227,12 +227,10 @@ def card(name: str) -> str:
 
 def scored() -> str:
     """Where the figures of quality come from."""
-    entry = stored(QUALITY)["default"]
-    count = entry["sets"]["test"]["count"]
-    share = "all mixtures"
-    if entry["every"] > 1:
-        share = f"every {entry['every']}th mixture of each SNR ({count} of `test`)"
-    return f"Scored on {share}, {entry['date']}, commit {entry['commit']}.\n"
+    sets = sets_of("default").values()
+    counts = ", ".join(f"`{name}` {record['count']}" for name, record in sets_of("default").items())
+    commits, dates = (", ".join(sorted({record[key] for record in sets})) for key in ("commit", "date"))
+    return f"Mixtures scored: {counts}. Commits {commits}; {dates}.\n"
 
 
 def compared() -> str:

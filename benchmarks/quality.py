@@ -211,12 +211,11 @@ def means(rows: list[Scores]) -> dict[str, Any]:
 
 
 def store(path: Path, about: dict[str, Any], summaries: dict[str, dict[str, Any]]) -> None:
-    """Put each system's sets into the file, beside its others of the same commit and in place of all older ones."""
+    """Put each system's sets into the file, each with where it comes from, in place of older scores of that set."""
     stored = json.loads(path.read_text()) if path.is_file() else {}
     for name, sets in summaries.items():
-        before = stored.get(name, {})
-        same = all(before.get(key) == about[key] for key in ("commit", "every"))
-        stored[name] = {**about, "sets": {**(before["sets"] if same else {}), **sets}}
+        before = stored.get(name, {"sets": {}})["sets"]
+        stored[name] = {"sets": {**before, **{set: {**about, **scores} for set, scores in sets.items()}}}
     temporary = path.with_suffix(".tmp")
     temporary.write_text(json.dumps(stored, indent=1) + "\n")
     temporary.replace(path)

@@ -47,13 +47,10 @@ def test_means_leave_out_what_is_not_defined_and_say_so():
     assert quality.means(rows) == {"count": 2, "sdr": 2.0, "pesq": 2.0, "pesq_undefined": 1}
 
 
-def test_sets_of_one_commit_are_stored_side_by_side_and_older_ones_go(tmp_path):
+def test_sets_are_stored_side_by_side_each_with_its_commit(tmp_path):
     path = tmp_path / "quality.json"
-    about = {"commit": "a", "every": 1}
-    quality.store(path, about, {"default": {"dev": {"sdr": 1.0}}})
-    quality.store(path, about, {"default": {"test": {"sdr": 2.0}}, "DTLN": {"test": {"sdr": 3.0}}})
-    assert quality.json.loads(path.read_text())["default"]["sets"] == {"dev": {"sdr": 1.0}, "test": {"sdr": 2.0}}
-    quality.store(path, {"commit": "b", "every": 1}, {"default": {"dev": {"sdr": 4.0}}})
+    quality.store(path, {"commit": "a"}, {"default": {"dev": {"sdr": 1.0}, "test": {"sdr": 2.0}}})
+    quality.store(path, {"commit": "b"}, {"default": {"dev": {"sdr": 4.0}}, "DTLN": {"test": {"sdr": 3.0}}})
     stored = quality.json.loads(path.read_text())
-    assert stored["default"]["sets"] == {"dev": {"sdr": 4.0}}
-    assert stored["DTLN"]["sets"] == {"test": {"sdr": 3.0}}
+    assert stored["default"]["sets"] == {"dev": {"commit": "b", "sdr": 4.0}, "test": {"commit": "a", "sdr": 2.0}}
+    assert stored["DTLN"]["sets"] == {"test": {"commit": "b", "sdr": 3.0}}
