@@ -6,9 +6,22 @@ from pathlib import Path
 import pytest
 import torch
 
+from engines import gpu_record
+
 torch.set_num_threads(1)  # everything here is small: threads would wait for each other longer than they work
 
 AUDIO = Path(__file__).parent / "audio"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    text = "note in tests/gpu-record.json that the kernels passed on this GPU: see CONTRIBUTING.md"
+    parser.addoption("--gpu-record", metavar="COMMIT", help=text)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    commit = config.getoption("--gpu-record")
+    if commit is not None:
+        config.pluginmanager.register(gpu_record.start(config, commit))
 
 
 @pytest.fixture(scope="session")
