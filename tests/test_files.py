@@ -1,4 +1,7 @@
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -102,3 +105,87 @@ def test_every_writer_leaves_the_old_file_when_it_fails_at_the_end(tmp_path, mon
     with pytest.raises((InputError, OSError), match=r"No space left|cannot be written"):
         WRITERS[name](tmp_path / name)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before | {name: b"old"}
+
+
+def test_links_are_followed_but_loops_end(tmp_path, speech_dir):
+    """A link to a folder shows its files; one to a folder around itself, by whichever way, shows none again."""
+    inside, outside = tmp_path / "in", tmp_path / "outside"
+    for folder in (inside / "a", inside / "b", outside):
+        folder.mkdir(parents=True)
+        shutil.copy(speech_dir / "austen_0880.flac", folder / "x.flac")
+    for link, target in {
+        "in/self": ".",
+        "in/a/up": "..",
+        "in/a/above": "../..",
+        "in/twin": "a",
+        "in/a/out": "../../outside",
+        "outside/back": "../in",
+        "outside/here": ".",
+    }.items():
+        (tmp_path / link).symlink_to(target)
+    found = [p.relative_to(inside).as_posix() for p in find_audio(inside)]
+    assert found == ["a/out/x.flac", "a/x.flac", "b/x.flac", "twin/x.flac"]
+
+
+def test_links_between_all_folders_are_followed_once_each(tmp_path, speech_dir):
+    """By ways without loops there would be 8! of them."""
+    for n in range(8):
+        (tmp_path / str(n)).mkdir()
+        shutil.copy(speech_dir / "austen_0880.flac", tmp_path / f"{n}/x.flac")
+        for other in range(8):
+            (tmp_path / f"{n}/to{other}").symlink_to(f"../{other}")
+    found = find_audio(tmp_path)
+    assert {tmp_path / f"{n}/x.flac" for n in range(8)} <= set(found)
+    assert len(found) == 8 + 7 * 8
+    assert found == find_audio(tmp_path)
+
+
+def reserve(target: Path) -> Path:
+    """What `staged` would write to now."""
+    with staged(target) as [temporary]:
+        return temporary
+
+
+def test_what_a_killed_process_left_is_taken_over(tmp_path):
+    """Else a folder would fill with half files for ever."""
+    code = f"""
+import os, signal
+from drnmf.files import staged
+with staged({str(tmp_path / "a.wav")!r}) as [temporary]:
+    temporary.write_text("half")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    subprocess.run([sys.executable, "-c", code], check=False, timeout=60)
+    [left] = tmp_path.iterdir()
+    with staged(tmp_path / "a.wav") as [temporary]:
+        assert temporary == left
+        assert temporary.read_text() == ""
+    assert [path.name for path in tmp_path.iterdir()] == ["a.wav"]
+
+
+def test_two_writers_of_one_file_do_not_meet(tmp_path):
+    with staged(tmp_path / "a.wav") as [first], staged(tmp_path / "a.wav") as [second]:
+        assert first != second
+        first.write_text("first")
+        second.write_text("second")
+    assert (tmp_path / "a.wav").read_text() == "first"
+    assert [path.name for path in tmp_path.iterdir()] == ["a.wav"]
+
+
+@pytest.mark.parametrize("what", ["link", "pipe", "folder"])
+def test_what_lies_where_a_temporary_would_is_left_alone(tmp_path, what):
+    (tmp_path / "victim").write_text("precious")
+    trap = reserve(tmp_path / "a.wav")
+    make = {"link": lambda: trap.symlink_to("victim"), "pipe": lambda: os.mkfifo(trap), "folder": lambda: trap.mkdir()}
+    trap.unlink(missing_ok=True)
+    (tmp_path / "a.wav").unlink()
+    make[what]()
+    write_atomically(tmp_path / "a.wav", "sound")
+    assert (tmp_path / "a.wav").read_text() == "sound"
+    assert (tmp_path / "victim").read_text() == "precious"
+    assert os.path.lexists(trap)
+
+
+def test_a_name_as_long_as_the_disk_allows(tmp_path):
+    write_atomically(tmp_path / ("ä" * 125 + ".wav"), "sound")
+    assert len(os.fsencode(os.listdir(tmp_path)[0])) == 254

@@ -1,12 +1,18 @@
 """Find sound files, and write any file so that nobody ever reads half of it."""
 
+import itertools
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from secrets import token_hex
 
 from drnmf.errors import InputError
+
+try:
+    import fcntl
+except ModuleNotFoundError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 SUFFIXES = frozenset({".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aif", ".aiff", ".au", ".w64", ".caf", ".sph"})
 
@@ -19,14 +25,40 @@ def find_audio(folder: Path | str) -> list[Path]:
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder")
     found = [
-        Path(where) / name
-        for where, _, names in os.walk(folder, followlinks=True)
+        where / name
+        for where, names in _walk(folder)
         for name in names
         if Path(name).suffix.lower() in SUFFIXES and not name.startswith(".")
     ]
     if not found:
         raise InputError(f"{folder}: has no sound files (looked for {', '.join(sorted(SUFFIXES))})")
     return sorted(found)
+
+
+def _walk(folder: Path) -> Iterator[tuple[Path, list[str]]]:
+    """Folders and the names of their files.
+
+    Links come after everything else, each once, and none to a folder around itself: whatever the loops, it ends.
+    """
+    waiting, seen = [folder], set()
+    for start in waiting:  # which grows
+        for where, folders, names in os.walk(start):
+            yield Path(where), names
+            for path in (Path(where) / name for name in sorted(folders)):
+                if not path.is_symlink():
+                    continue
+                link = path.lstat()
+                if (link.st_dev, link.st_ino) in seen or _leads_back(path, folder):
+                    continue
+                seen.add((link.st_dev, link.st_ino))
+                waiting.append(path)
+
+
+def _leads_back(link: Path, folder: Path) -> bool:
+    """Whether a link goes to a folder through which one came to it from `folder`, or to one around that."""
+    target = link.resolve()
+    way = [parent for parent in link.parents if parent.is_relative_to(folder)]
+    return any(parent.resolve().is_relative_to(target) for parent in way)
 
 
 @contextmanager
@@ -37,20 +69,69 @@ def staged(*targets: Path | str) -> Iterator[list[Path]]:
     stay as they were. They are hidden and keep their suffix: a format may depend on it.
     """
     moves = []
-    try:
+    with ExitStack() as stack:
         for target in map(Path, targets):
-            temporary = target.with_name(f".{target.stem}.{token_hex(4)}{target.suffix}")
-            moves.append((temporary, target))  # first: Ctrl-C may come at any time
-            try:
-                temporary.touch(exist_ok=False)  # now: a folder in which nothing can be written shows before the work
+            try:  # now: a folder in which nothing can be written shows before the work
+                moves.append((stack.enter_context(_reserved(target)), target))
             except OSError as error:
                 raise InputError(f"{target}: cannot be written ({error.strerror})") from None
         yield [temporary for temporary, _ in moves]
         for temporary, target in moves:
             temporary.replace(target)
+
+
+@contextmanager
+def _reserved(target: Path) -> Iterator[Path]:
+    """A new file beside the target, which no other process or thread takes; removed at the end if it is still there."""
+    temporary, lock = _lock_one(target) if fcntl is not None else _make_one(target)
+    try:
+        yield temporary
     finally:
-        for temporary, _ in moves:
+        if lock is None or _has_name(lock, temporary):
             temporary.unlink(missing_ok=True)
+        if lock is not None:
+            os.close(lock)
+
+
+def _lock_one(target: Path) -> tuple[Path, int]:
+    """An empty file, and the descriptor that locks it.
+
+    The kernel ends a lock with its process, however that ends: what a killed one left is taken over by whoever writes
+    the same target next. Links, pipes and what belongs to others are passed over.
+    """
+    for number in itertools.count():
+        temporary = _hidden(target, str(number))
+        try:
+            lock = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+        except OSError:
+            if not os.path.lexists(temporary):
+                raise
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _has_name(lock, temporary):
+                os.truncate(lock, 0)
+                return temporary, lock
+        except BlockingIOError:
+            pass  # somebody is writing it
+        os.close(lock)
+    raise AssertionError
+
+
+def _make_one(target: Path) -> tuple[Path, None]:
+    """Where files cannot be locked, a name that nobody else chooses."""
+    temporary = _hidden(target, token_hex(4))
+    temporary.touch(exist_ok=False)
+    return temporary, None
+
+
+def _hidden(target: Path, mark: str) -> Path:
+    return target.with_name(f".{target.stem[:50]}.{mark}{target.suffix}")  # the whole stem may leave no room for a mark
+
+
+def _has_name(descriptor: int, path: Path) -> bool:
+    """Whether a plain file is open that still has this name: whoever had locked it may have renamed it."""
+    return path.is_file() and os.path.samestat(os.fstat(descriptor), path.stat())
 
 
 def write_atomically(path: Path | str, content: bytes | str) -> None:

@@ -1,5 +1,6 @@
 import contextlib
 import json
+import os
 import shutil
 import tempfile
 from hashlib import sha256
@@ -119,9 +120,12 @@ def test_a_model_made_from_a_dictionary_draws_no_random_numbers(name):
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()], ids=repr)
-@pytest.mark.parametrize(("function", "nth"), [("touch", 2), ("write_bytes", 1), ("write_bytes", 2), ("replace", 1)])
-def test_a_failure_while_saving_leaves_the_old_model(tmp_path, monkeypatch, function, nth, error):
-    old, calls, real = build("drnmf"), [], getattr(Path, function)
+@pytest.mark.parametrize(
+    ("owner", "function", "nth"),
+    [(os, "open", 2), (Path, "write_bytes", 1), (Path, "write_bytes", 2), (Path, "replace", 1)],
+)
+def test_a_failure_while_saving_leaves_the_old_model(tmp_path, monkeypatch, owner, function, nth, error):
+    old, calls, real = build("drnmf"), [], getattr(owner, function)
     save_model(old, tmp_path)
 
     def failing(*args, **options):
@@ -130,7 +134,7 @@ def test_a_failure_while_saving_leaves_the_old_model(tmp_path, monkeypatch, func
             raise error
         return real(*args, **options)
 
-    monkeypatch.setattr(Path, function, failing)
+    monkeypatch.setattr(owner, function, failing)
     with pytest.raises((InputError, KeyboardInterrupt)):
         save_model(build("lstm"), tmp_path)
     monkeypatch.undo()
