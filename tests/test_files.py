@@ -11,7 +11,7 @@ from drnmf.data.folders import Pool
 from drnmf.data.manifests import write_manifest
 from drnmf.data.recordings import scan
 from drnmf.errors import InputError
-from drnmf.files import find_audio, staged, write_atomically, write_together
+from drnmf.files import find_audio, make_folder, staged, write_atomically, write_together
 from drnmf.signal import audio
 from drnmf.use.files import enhance_file
 from examples import AUDIO, build
@@ -189,3 +189,24 @@ def test_what_lies_where_a_temporary_would_is_left_alone(tmp_path, what):
 def test_a_name_as_long_as_the_disk_allows(tmp_path):
     write_atomically(tmp_path / ("ä" * 125 + ".wav"), "sound")
     assert len(os.fsencode(os.listdir(tmp_path)[0])) == 254
+
+
+@pytest.mark.skipif(os.name != "posix", reason="umask is POSIX's")
+@pytest.mark.parametrize(("mask", "mode"), [(0o077, 0o600), (0o002, 0o664)])
+@pytest.mark.parametrize("name", WRITERS)
+def test_the_umask_decides_who_may_read_what_is_written(tmp_path, name, mask, mode):
+    before = os.umask(mask)
+    try:
+        WRITERS[name](tmp_path / name)
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {mode}
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match=r"file/a: this folder cannot be made \(Not a directory\)$"):
+        make_folder(tmp_path / "file" / "a")
+    make_folder(tmp_path / "a" / "b")
+    make_folder(tmp_path / "a" / "b")
+    assert (tmp_path / "a" / "b").is_dir()

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
 from drnmf.errors import DivergedError, InputError, needing_pytorch
-from drnmf.files import write_together
+from drnmf.files import make_folder, write_together
 from drnmf.progress import Progress
 
 if TYPE_CHECKING:
@@ -251,7 +251,7 @@ def reproduce(
             if not train_only:
                 run.score_cells(cells, corpus, output, jobs=jobs, progress=progress)
                 run.measure_speed(cells, corpus, output)
-    output.mkdir(parents=True, exist_ok=True)
+    make_folder(output)
     print(write_report(recipe, output), end="")
 
 

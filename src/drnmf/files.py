@@ -145,5 +145,23 @@ def write_together(contents: Mapping[Path, bytes | str]) -> None:
         with staged(*contents) as temporaries:
             for temporary, content in zip(temporaries, contents.values(), strict=True):
                 temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+                _sync(temporary)
     except OSError as error:
         raise InputError(f"{next(iter(contents))}: cannot be written ({error.strerror})") from None
+
+
+def make_folder(path: Path | str) -> None:
+    """Make a folder and those around it, where they are missing."""
+    try:
+        Path(path).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{path}: this folder cannot be made ({error.strerror})") from None
+
+
+def _sync(path: Path) -> None:
+    """Onto the disk: else, after a power cut, the name may be there and the content not."""
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -16,6 +16,7 @@ from drnmf import Streamer, load_model, save_model, stft
 from drnmf.models.kinds import MODELS
 from drnmf.pictures import show
 from drnmf.signal import audio
+from drnmf.training import checkpoints
 from drnmf.training.recipe import Recipe
 from drnmf.training.run import train
 from drnmf.use import export
@@ -109,7 +110,7 @@ def test_its_dictionary_is_learned_on_its_features_at_its_learning_rate(run: Pat
         train(Recipe.read(run / "recipe.toml"), run.parent / "magnitudes")
     torch.testing.assert_close(roots, seen["noisy"].sqrt())
 
-    (state,) = torch.load(run / "last.ckpt", weights_only=False)["optimizer_states"]
+    (state,) = checkpoints.read(run / "last.ckpt")["optimizer_states"]
     assert state["param_groups"][0]["lr"] == ToyMask.learning_rate
 
 

@@ -59,7 +59,7 @@ def test_the_bundled_recordings_are_what_their_attribution_says() -> None:
 
 def test_a_file_in_the_way_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "demo").write_text("")
-    with pytest.raises(InputError, match=r"demo: cannot be made a folder \(File exists\)"):
+    with pytest.raises(InputError, match=r"demo: this folder cannot be made \(File exists\)"):
         demo.run(tmp_path / "demo")
     answer = subprocess.run(
         [sys.executable, "-m", "drnmf.pictures.demo", str(tmp_path / "demo")],

@@ -11,6 +11,7 @@ from drnmf import LSTMMask, load_model
 from drnmf.data.endless import Chunk, Endless
 from drnmf.errors import DivergedError
 from drnmf.signal.spectra import HOP, WINDOW, analyse
+from drnmf.training import checkpoints
 from drnmf.training.endless import HOPELESS, EndlessBackpropagation
 from drnmf.training.losses import si_sdr
 from drnmf.training.recipe import (
@@ -58,7 +59,7 @@ def history(folder):
 
 
 def checkpoint(folder):
-    return torch.load(folder / "last.ckpt", weights_only=False)
+    return checkpoints.read(folder / "last.ckpt")
 
 
 @pytest.mark.parametrize("model", [PRIOR, LSTM], ids=lambda model: model.kind)

@@ -24,7 +24,7 @@ from drnmf.data.recordings import Recordings, scan
 from drnmf.errors import DivergedError
 from drnmf.signal import audio
 from drnmf.signal.spectra import stft
-from drnmf.training import run
+from drnmf.training import checkpoints, run
 from drnmf.training.backpropagation import Backpropagation, Record
 from drnmf.training.recipe import DataSettings, DictionarySettings, ModelSettings, Recipe, TrainingSettings
 from drnmf.training.run import train
@@ -64,7 +64,7 @@ def history(folder):
 
 
 def last_weights(folder):
-    return torch.load(folder / "last.ckpt", weights_only=False)["state_dict"]
+    return checkpoints.read(folder / "last.ckpt")["state_dict"]
 
 
 def run_command(recipe, folder):
@@ -117,7 +117,7 @@ def test_killed_and_continued_is_the_same_as_unbroken(clips, tmp_path, monkeypat
     process.send_signal(signal.SIGKILL)
     process.wait(60)
     assert not (tmp_path / "killed" / "summary.json").is_file()
-    done = torch.load(tmp_path / "killed" / "last.ckpt", weights_only=False)["epoch"] + 1
+    done = checkpoints.read(tmp_path / "killed" / "last.ckpt")["epoch"] + 1
     begun = []
     monkeypatch.setattr(Backpropagation, "on_train_epoch_start", counting(Backpropagation.on_train_epoch_start, begun))
     train(recipe, tmp_path / "killed")
@@ -126,6 +126,43 @@ def test_killed_and_continued_is_the_same_as_unbroken(clips, tmp_path, monkeypat
     assert (tmp_path / "killed" / "history.csv").read_text() == (tmp_path / "unbroken" / "history.csv").read_text()
     killed, unbroken = last_weights(tmp_path / "killed"), last_weights(tmp_path / "unbroken")
     assert all(torch.equal(killed[name], unbroken[name]) for name in unbroken)
+
+
+def test_a_run_whose_checkpoint_is_damaged_goes_on_from_the_one_before(clips, tmp_path, caplog):
+    recipe = small_recipe(clips, max_epochs=3)
+    train(recipe, tmp_path)
+    last, rows = last_weights(tmp_path), history(tmp_path)[1:]
+    (tmp_path / "summary.json").unlink()
+    (tmp_path / "last.ckpt").write_bytes(b"")  # what a kill could leave
+    train(recipe, tmp_path)
+    assert "last.ckpt: this checkpoint is damaged; the one before it is used" in caplog.text
+    again = last_weights(tmp_path)
+    assert all(torch.equal(again[name], last[name]) for name in last)
+    assert history(tmp_path)[1:] == rows
+
+
+@pytest.mark.parametrize("inside", ["", "runs/", "mine/"])
+def test_a_run_that_cannot_begin_leaves_no_folder(inside, clips, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes").touch()
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(InputError, match="no such folder"):
+        train(small_recipe(clips.replace(noise=str(tmp_path / "nowhere"))), tmp_path / inside / "run")
+    with pytest.raises(InputError, match="no such folder"):
+        train(small_recipe(clips.replace(noise=str(tmp_path / "nowhere"))), tmp_path / "mine")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_run_that_stops_while_it_makes_something_can_go_on(clips, tmp_path, monkeypatch):
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run, "initial_model", stop)
+    with pytest.raises(KeyboardInterrupt):
+        train(small_recipe(clips), tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"dictionaries.safetensors", "recipe.toml", "versions.json"}
+    with pytest.raises(InputError, match="another recipe"):
+        train(small_recipe(clips, max_epochs=3), tmp_path)
 
 
 def test_going_on_from_a_trained_model(clips, tmp_path):
@@ -157,14 +194,14 @@ def test_a_loss_that_needs_longer_sequences_is_told_before_training(clips, tmp_p
 def test_a_falling_rate_ends_near_zero(clips, tmp_path):
     train(small_recipe(clips, max_epochs=4, schedule="cosine"), tmp_path)
     rate = small_recipe(clips).training.learning_rate
-    state = torch.load(tmp_path / "last.ckpt", weights_only=False)
+    state = checkpoints.read(tmp_path / "last.ckpt")
     assert state["lr_schedulers"][0]["_last_lr"][0] == pytest.approx(0, abs=1e-9)
     assert state["lr_schedulers"][0]["base_lrs"] == [rate]
 
 
 def test_adam_s_memory_can_be_set(clips, tmp_path):
     train(small_recipe(clips, max_epochs=1, beta2=0.99), tmp_path)
-    (state,) = torch.load(tmp_path / "last.ckpt", weights_only=False)["optimizer_states"]
+    (state,) = checkpoints.read(tmp_path / "last.ckpt")["optimizer_states"]
     assert state["param_groups"][0]["betas"] == (0.9, 0.99)
 
 
@@ -234,7 +271,7 @@ def test_rate_and_clipping_are_the_paper_s_or_the_recipe_s(
     monkeypatch.setattr(run.L, "Trainer", counting(run.L.Trainer, made))
     settings = {"learning_rate": None, "max_epochs": 1, **settings}
     train(small_recipe(clips, kind, options, **settings), tmp_path)
-    (optimizer,) = torch.load(tmp_path / "last.ckpt", weights_only=False)["optimizer_states"]
+    (optimizer,) = checkpoints.read(tmp_path / "last.ckpt")["optimizer_states"]
     ((_, given),) = made
     assert (optimizer["param_groups"][0]["lr"], given["gradient_clip_val"]) == expected
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from drnmf.data.mixing import Mixture
 from drnmf.data.recordings import Recordings, files_of
 from drnmf.errors import InputError, raise_first
-from drnmf.files import write_atomically
+from drnmf.files import make_folder, write_atomically
 from drnmf.parallel import in_threads
 from drnmf.progress import Progress, silent
 from drnmf.signal import audio
@@ -80,7 +80,7 @@ def write_mixtures(
         if name != Path(name).name or times > 1:
             raise InputError(f"mixture id '{name}' cannot name a file: ids must be unique and without slashes")
     for part in ("noisy", "clean"):
-        (Path(folder) / part).mkdir(parents=True, exist_ok=True)
+        make_folder(Path(folder) / part)
 
     def write(mixture: Mixture) -> None:
         noisy_BS, clean_BS, _ = recordings.waveforms([mixture])

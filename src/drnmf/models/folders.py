@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from safetensors import SafetensorError
 
 from drnmf.errors import InputError, needing_pytorch
-from drnmf.files import write_together
+from drnmf.files import make_folder, write_together
 from drnmf.signal import HOP, SAMPLE_RATE, WINDOW
 
 if TYPE_CHECKING:
@@ -34,11 +34,8 @@ def save_model(model: "Separator", folder: str | Path) -> None:
     weights = safetensors.torch.save({k: v.detach().contiguous().cpu() for k, v in model.state_dict().items()})
     digest = sha256(weights).hexdigest()
     config = {"format": FORMAT, "model": name, **_FRONT_END, "config": model.config, "sha256": digest}
-    try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        write_together({Path(folder) / WEIGHTS: weights, Path(folder) / CONFIG: json.dumps(config, indent=2) + "\n"})
-    except OSError as error:
-        raise InputError(f"{folder}: the model cannot be written there ({error.strerror})") from None
+    make_folder(folder)
+    write_together({Path(folder) / WEIGHTS: weights, Path(folder) / CONFIG: json.dumps(config, indent=2) + "\n"})
 
 
 def load_model(folder_or_name: str | Path) -> "Separator":

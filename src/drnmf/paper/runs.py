@@ -28,7 +28,7 @@ from drnmf.data.chime2 import read_chime2
 from drnmf.data.manifests import read_manifest
 from drnmf.data.mixing import Item
 from drnmf.errors import DivergedError, InputError
-from drnmf.files import write_atomically
+from drnmf.files import make_folder, write_atomically
 from drnmf.models.folders import CONFIG, load_model
 from drnmf.models.kinds import MODELS
 from drnmf.paper.waspaa2017 import RECIPES, ROWS, SEED, SIZES, Row, ablations, merged, pace, settings
@@ -151,7 +151,7 @@ def train_cell(
 
     log.info("training %s", cell.id)
     recipe = cell_recipe(cell, corpus, epochs=epochs)
-    (folder / "dictionaries").mkdir(parents=True, exist_ok=True)
+    make_folder(folder / "dictionaries")
     try:
         train(recipe, folder / cell.id, dictionaries=_dictionaries(recipe, folder), progress=progress)
     except DivergedError as error:
@@ -211,7 +211,7 @@ def _ready(waiting: Iterable[Cell], running: Iterable[Cell], dictionaries: dict[
 
 def _train_alone(cell: Cell, corpus: Corpus, folder: Path, epochs: int | None) -> None:
     """The work of one process; what it says goes to the file `log`."""
-    (folder / cell.id).mkdir(parents=True, exist_ok=True)
+    make_folder(folder / cell.id)
     with (folder / cell.id / "log").open("a") as file:
         for stream in (1, 2):  # standard output and errors
             os.dup2(file.fileno(), stream)
@@ -263,7 +263,7 @@ def _score(cell: Cell, name: str, dataset: Dataset, folder: Path, jobs: int, pro
     table = evaluate(model, mixtures, metrics=metrics, with_noisy=noisy, jobs=jobs, total=len(dataset), progress=count)
     for failure in table.failures:
         log.warning("%s on %s: %s: %s", cell.id, name, failure.id, failure.reason)
-    _scores(cell, folder, name).parent.mkdir(exist_ok=True)
+    make_folder(_scores(cell, folder, name).parent)
     write_atomically(_scores(cell, folder, name), table.json().encode())
 
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from drnmf.errors import InputError
+from drnmf.files import make_folder
 from drnmf.models.folders import load_model
 from drnmf.pictures import show
 from drnmf.signal import audio
@@ -36,10 +37,7 @@ class Result:
 def run(folder: Path | str) -> Result:
     """Enhance, score and draw; everything goes into `folder`, which is created if it is missing."""
     folder = Path(folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{folder}: cannot be made a folder ({error.strerror}); choose another name") from None
+    make_folder(folder)
     clean, noisy, model = recording("clean"), recording("noisy"), load_model(MODEL)
     enhanced = enhance(noisy, SAMPLE_RATE, model)
     result = Result(float(sdr(noisy, clean)), float(sdr(enhanced, clean)))

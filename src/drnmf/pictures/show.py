@@ -86,10 +86,7 @@ def save(figure: "Figure", path: Path | str, *, size: tuple[int, int] | None = N
         raise InputError(f"{path}: '{path.suffix}' is not a kind of picture; choose .png, or one of {', '.join(kinds)}")
     content = io.BytesIO()
     figure.savefig(content, format=path.suffix[1:].lower(), dpi=dpi)
-    try:
-        write_atomically(path, content.getvalue())
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror}); choose another place") from None
+    write_atomically(path, content.getvalue())
 
 
 def _part(path: Path | str, start: float, seconds: float) -> tuple[Tensor, str]:

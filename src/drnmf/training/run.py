@@ -10,6 +10,8 @@ import os
 import platform
 import tomllib
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import metadata, util
 from pathlib import Path
 
@@ -21,11 +23,12 @@ from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
 
 from drnmf.errors import DivergedError, InputError
-from drnmf.files import write_atomically
+from drnmf.files import make_folder, write_atomically
 from drnmf.models.base import Separator
 from drnmf.models.folders import load_model, save_model
 from drnmf.models.kinds import MODELS
 from drnmf.progress import Progress, silent
+from drnmf.training import checkpoints
 from drnmf.training.backpropagation import Backpropagation, ProgressBar, Record
 from drnmf.training.datasets import EpochData, datasets
 from drnmf.training.dictionaries import make_dictionaries
@@ -37,7 +40,8 @@ log = logging.getLogger("drnmf")
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 warnings.filterwarnings("ignore", module="lightning")
 
-RECIPE, DICTIONARIES, LAST, SUMMARY = "recipe.toml", "dictionaries.safetensors", "last.ckpt", "summary.json"
+RECIPE, VERSIONS, DICTIONARIES = "recipe.toml", "versions.json", "dictionaries.safetensors"
+SUMMARY = "summary.json"
 
 
 def train(recipe: Recipe, folder: str | Path, *, dictionaries: Path | None = None, progress: Progress = silent) -> None:
@@ -48,16 +52,18 @@ def train(recipe: Recipe, folder: str | Path, *, dictionaries: Path | None = Non
     folder = Path(folder)
     if recipe.model.start:
         initial_model(recipe.model, None, 0)  # find out now whether it can be trained
-    _open_folder(folder, recipe)
+    if (folder / RECIPE).is_file() and not _is_written(recipe, folder / RECIPE):
+        raise InputError(f"{folder}: holds a run of another recipe; choose another folder, or delete it")
     if (folder / SUMMARY).is_file():
         log.info("%s: this run is finished; delete the folder to repeat it", folder)
         return
-    training, validation = datasets(recipe, progress)
-    W = None
-    if not recipe.model.start and MODELS[recipe.model.kind].from_dictionary is not None:
-        path = dictionaries or folder / DICTIONARIES
-        W = make_dictionaries(recipe, path, training, wait=_rank() > 0, progress=progress)
-    model = initial_model(recipe.model, W, recipe.training.seed)
+    with _begun(folder, recipe):
+        training, validation = datasets(recipe, progress)
+        W = None
+        if not recipe.model.start and MODELS[recipe.model.kind].from_dictionary is not None:
+            path = dictionaries or folder / DICTIONARIES
+            W = make_dictionaries(recipe, path, training, wait=_rank() > 0, progress=progress)
+        model = initial_model(recipe.model, W, recipe.training.seed)
     if not model.trainable:
         save_model(model, folder)
         return
@@ -85,17 +91,27 @@ def initial_model(settings: ModelSettings, W: Tensor | None, seed: int) -> Separ
     return MODELS[settings.kind].begin(settings.options, W=W, generator=torch.Generator().manual_seed(seed))
 
 
-def _open_folder(folder: Path, recipe: Recipe) -> None:
-    """Write down what is going to run, or see that it is what has been running."""
+@contextmanager
+def _begun(folder: Path, recipe: Recipe) -> Iterator[None]:
+    """Write down what is going to run. What fails inside, before anything is made, leaves no trace."""
+    if _rank() > 0:
+        yield
+        return
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    make_folder(folder)
+    before = set(folder.iterdir())
+    write_atomically(folder / RECIPE, recipe.to_toml())
+    write_atomically(folder / VERSIONS, json.dumps(_versions(), indent=2))
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if (folder / RECIPE).is_file() and not _is_written(recipe, folder / RECIPE):
-            raise InputError(f"{folder}: holds a run of another recipe; choose another folder, or delete it")
-        if _rank() == 0:
-            write_atomically(folder / RECIPE, recipe.to_toml().encode())
-            write_atomically(folder / "versions.json", json.dumps(_versions(), indent=2).encode())
-    except OSError as error:
-        raise InputError(f"{folder}: cannot be written ({error.strerror})") from None
+        yield
+    except BaseException:
+        new = set(folder.iterdir()) - before
+        if new == {folder / RECIPE, folder / VERSIONS}:
+            for path in new:
+                path.unlink()
+            for path in missing:
+                path.rmdir()
+        raise
 
 
 def _is_written(recipe: Recipe, path: Path) -> bool:
@@ -125,11 +141,11 @@ def _fit(recipe: Recipe, folder: Path, model: Separator, data: EpochData) -> dic
     module = _module(recipe, model, clip)
     record = Record(module, folder, settings.patience, settings.validate_every)
     trainer = _trainer(settings, folder, record, 0.0 if recipe.data.endless else clip)  # endless: the optimiser clips
-    last = folder / LAST
-    if last.is_file():
+    last = folder / checkpoints.LAST if checkpoints.exists(folder) else None
+    if last is not None:
         log.info("continuing from %s", last)
     try:
-        trainer.fit(module, data, ckpt_path=last if last.is_file() else None)
+        trainer.fit(module, data, ckpt_path=last)
     except SystemExit:  # what Lightning makes of Ctrl-C
         raise KeyboardInterrupt from None
     if trainer.interrupted:
@@ -170,6 +186,7 @@ def _trainer(settings: TrainingSettings, folder: Path, record: Record, clip: flo
         gradient_clip_val=clip or None,
         check_val_every_n_epoch=settings.validate_every,
         callbacks=[record, ProgressBar(record), state],
+        plugins=[checkpoints.Checkpoints()],
         logger=_tensorboard(folder),
         deterministic=True,
         num_sanity_val_steps=-1,  # all of it: the loss at initialisation
