@@ -1,6 +1,7 @@
 """When the GPU kernels last passed their tests: `tests/gpu-record.json`, because the ordinary suite has no GPU.
 
-`pytest tests/engines/test_scan_cuda.py --gpu-record=COMMIT` writes it on a machine with a GPU, when all tests passed.
+`pytest tests/engines/test_scan_cuda.py tests/engines/test_gru_cluster.py --gpu-record=COMMIT` writes it on a machine
+with a GPU, when all tests passed.
 """
 
 import hashlib
@@ -13,9 +14,10 @@ import pytest
 import torch
 
 RECORD = Path(__file__).parents[1] / "gpu-record.json"
-TESTS = Path(__file__).with_name("test_scan_cuda.py")
+TESTS = [Path(__file__).with_name(name) for name in ("test_scan_cuda.py", "test_gru_cluster.py")]
 ENGINES = Path(__file__).parents[2] / "src" / "drnmf" / "engines"
-KERNELS = ("csrc/*.cu", "cuda_kernel.py", "scan_cluster.py", "scan_grid.py", "scan_triton.py", "triton_kernels.py")
+PYTHON = ("cuda_kernel", "gru_cluster", "scan_cluster", "scan_grid", "scan_triton", "triton_kernels")
+KERNELS = ("csrc/*.cu", *(f"{name}.py" for name in PYTHON))
 """What runs on a GPU only; all else around them is tested everywhere."""
 
 
@@ -47,8 +49,9 @@ def start(config: pytest.Config, commit: str) -> "Recorder":
         raise pytest.UsageError(f"--gpu-record needs the commit, 40 digits from git rev-parse HEAD, got {commit!r}")
     if not torch.cuda.is_available() or os.environ.get("TRITON_INTERPRET") == "1":
         raise pytest.UsageError("--gpu-record needs a GPU")
-    if [Path(config.invocation_params.dir, name).resolve() for name in config.args] != [TESTS]:
-        raise pytest.UsageError("--gpu-record needs tests/engines/test_scan_cuda.py, and nothing else")
+    if [Path(config.invocation_params.dir, name).resolve() for name in config.args] != TESTS:
+        names = " ".join(f"tests/engines/{path.name}" for path in TESTS)
+        raise pytest.UsageError(f"--gpu-record needs {names}, and nothing else")
     return Recorder(commit, torch.cuda.get_device_name())
 
 

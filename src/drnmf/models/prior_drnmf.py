@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, cast
 
 import torch
 from torch import Tensor, nn
 
-from drnmf.engines import streams
+from drnmf.engines import gru_cluster, streams
 from drnmf.engines.prior_network import PriorNetwork, pack
 from drnmf.engines.scan import scan
 from drnmf.errors import InputError
@@ -175,11 +175,11 @@ class PriorDRNMF(Separator):
         W_FN, listener, explainer, _ = weights
         h_BN, g_BN, c_BU = memory
         g_BTN = _scan(x_BTF, W_FN, listener, g_BN, None)
-        c_BTU, c_1BU = self.gru(g_BTN, c_BU[None].contiguous())
+        c_BTU = _remembered(self.gru, g_BTN, c_BU)
         expectation = self.expectation()
         change_KBTN = prior.sparsity_change(c_BTU, explainer.sparsity_KN, expectation)
         h_BTN = _scan(x_BTF, W_FN, explainer, h_BN, change_KBTN)
-        after = [h_BTN[:, -1], g_BTN[:, -1], c_1BU[0]]
+        after = [h_BTN[:, -1], g_BTN[:, -1], c_BTU[:, -1]]
         return h_BTN, prior.weights(c_BTU, expectation), change_KBTN[-1], after
 
     def freeze(self) -> Self:
@@ -268,6 +268,15 @@ class PriorDRNMF(Separator):
         weighted_TN = weighted_TN * x_BTF[0].sum(1, keepdim=True) / explained_T1.clamp_min(MASK_FLOOR)
         sparsity_TN = weights.explainer.sparsity_KN[-1] + change_BTN[0]
         return {"activations": weighted_TN ** (1 / self.power), "expected sparsity λ": sparsity_TN}
+
+
+def _remembered(gru: nn.GRU, g_BTN: Tensor, c0_BU: Tensor) -> Tensor:
+    """What the GRU remembers after each frame, c (B, T, U), by the fastest engine."""
+    if gru_cluster.usable(g_BTN, gru.hidden_size):
+        of: Any = gru
+        return gru_cluster.gru(g_BTN, c0_BU, of.weight_ih_l0, of.weight_hh_l0, of.bias_ih_l0, of.bias_hh_l0)
+    c_BTU, _ = gru(g_BTN, c0_BU[None].contiguous())
+    return cast(Tensor, c_BTU)
 
 
 def _scan(x_BTF: Tensor, W_FN: Tensor, layers: prior.Layers, h0_BN: Tensor, change_KBTN: Tensor | None) -> Tensor:
