@@ -19,6 +19,12 @@ def raise_first(problems: Sequence[str]) -> None:
         raise InputError(problems[0] + more)
 
 
+def shown(value: object) -> str:
+    """A value of somebody's file as a message shows it: on one line, and not for pages."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
 @contextmanager
 def needing_pytorch(what: str) -> Iterator[None]:
     """Around imports of what needs PyTorch: where it is not installed, say so in one line."""

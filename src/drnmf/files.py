@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -132,6 +133,22 @@ def _hidden(target: Path, mark: str) -> Path:
 def _has_name(descriptor: int, path: Path) -> bool:
     """Whether a plain file is open that still has this name: whoever had locked it may have renamed it."""
     return path.is_file() and os.path.samestat(os.fstat(descriptor), path.stat())
+
+
+def read_plain(path: Path | str, most: int) -> bytes:
+    """The content of a file, of at most `most` bytes; pipes and devices, which may never end, are refused unopened."""
+    path = Path(path)
+    try:
+        status = path.stat()
+        plain = stat.S_ISREG(status.st_mode)
+        content = path.read_bytes() if plain and status.st_size <= most else b""
+    except (OSError, ValueError) as error:  # a ValueError is a name that holds a NUL
+        raise InputError(f"{path}: cannot be read ({getattr(error, 'strerror', error)})") from None
+    if not plain:
+        raise InputError(f"{path}: is not a plain file")
+    if status.st_size > most:
+        raise InputError(f"{path}: has {status.st_size} bytes, more than the {most} that it could need")
+    return content
 
 
 def write_atomically(path: Path | str, content: bytes | str) -> None:

@@ -1,12 +1,15 @@
 import contextlib
 import json
+import math
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
+import safetensors.torch
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -187,8 +190,8 @@ def other_sizes(folder: Path) -> None:
         (lambda f: change_config(f, model=["DRNMF"]), "unknown kind of model"),
         (lambda f: change_config(f, sample_rate=8000), "sample_rate is 8000, this version works with 16000"),
         (lambda f: change_config(f, hop=None), "hop is None"),
-        (lambda f: change_config(f, config={"colour": "red"}), "do not belong together.*colour"),
-        (lambda f: change_config(f, config=7), "do not belong together"),
+        (lambda f: change_config(f, config={"colour": "red"}), r"config\.json: no DRNMF has such options: .*colour"),
+        (lambda f: change_config(f, config=7), r"config\.json: no DRNMF has such options"),
         (other_sizes, "do not belong together.*size mismatch"),
         (nonsense_weights, "do not belong together"),
     ],
@@ -230,7 +233,126 @@ def test_no_foreign_configuration_raises_anything_else(key, value):
             assert isinstance(load_model(name), LSTMMask)  # a change that means the same
 
 
+def reweigh(folder: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> None:
+    """Change the weights, and the digest too: what somebody would give us who means it."""
+    tensors = safetensors.torch.load_file(folder / WEIGHTS)
+    change(tensors)
+    content = safetensors.torch.save(tensors)
+    (folder / WEIGHTS).write_bytes(content)
+    change_config(folder, sha256=sha256(content).hexdigest())
+
+
+def convert(dtype: torch.dtype, *names: str) -> Callable[[dict[str, torch.Tensor]], None]:
+    return lambda tensors: tensors.update({name: tensors[name].to(dtype) for name in names or tensors})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: t["log_W"][0, 3, 1].fill_(math.nan), "holds weights that are NaN or infinite"),
+        (lambda t: t["log_sparsity"][0].fill_(-math.inf), "holds weights that are NaN or infinite"),
+        (convert(torch.float8_e4m3fn), "its weights are float8_e4m3fn; save them as float32"),
+        (convert(torch.complex64), "its weights are complex64; save them"),
+        (convert(torch.float32, "log_W"), "its weights are float32 and float64; save them"),
+        (convert(torch.int32), "do not belong together"),
+        (lambda t: t.update(more=torch.zeros(1)), "do not belong together.*more"),
+        (lambda t: t.pop("log_h0"), "do not belong together.*log_h0"),
+        (lambda t: t.update(log_h0=torch.zeros(2**18)), "has [0-9]+ bytes, more than the [0-9]+ that it could need"),
+    ],
+)
+def test_weights_that_nobody_can_compute_with_are_refused_in_one_line(change, message, tmp_path):
+    reweigh(saved(tmp_path), change)
+    with pytest.raises(InputError, match=message) as error:
+        load_model(tmp_path)
+    assert "\n" not in str(error.value)
+    assert str(tmp_path) in str(error.value)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_weights_of_half_the_size_are_taken(dtype, tmp_path):
+    reweigh(saved(tmp_path), convert(dtype))
+    assert load_model(tmp_path).log_W.dtype == dtype
+
+
+WRONG_OPTIONS = {
+    "n_speech": [100.5, "100", True, [3]],
+    "n_layers": [1.0, False, None, 10**400, 1001],
+    "n_atoms": [1e3, 10**6, 2**63, None],
+    "n_features": [10**9, {}],
+    "level": [math.inf, math.nan, "1", True],
+    "power": [math.inf, math.nan, None, 1e308],
+    "sparsity": [math.inf, math.nan, "1"],
+    "warm_start": [1, "no", None],
+    "alpha_range": ["stable", 3, None, ["free"]],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name, values in WRONG_OPTIONS.items() for value in values]
+)
+def test_a_wrong_option_is_named_before_anything_is_built(name, value, tmp_path, monkeypatch):
+    saved(tmp_path)
+    options = json.loads((tmp_path / CONFIG).read_text())["config"]
+    change_config(tmp_path, config=options | {name: value})
+    monkeypatch.setattr(torch.nn.Module, "__init__", lambda *_: pytest.fail("a model is being built"))
+    with pytest.raises(InputError, match=rf"config\.json: ({name} must be |a model with \d+ weights)") as error:
+        load_model(tmp_path)
+    assert len(str(error.value)) < 250 + len(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("DRNMF", {"n_layers": 1000, "n_atoms": 200_000, "tied": True}),  # small on disk, and a layer each in memory
+        ("LSTMMask", {"n_layers": 1000, "n_units": 100_000}),
+        ("DeepNMF", {"n_layers": 9, "n_untied": 9, "n_atoms": 9, "context": 10**6}),
+        ("PriorDRNMF", {"n_units": 10**6}),
+    ],
+)
+def test_a_few_bytes_cannot_name_a_model_that_fills_the_memory(kind, options, tmp_path):
+    saved(tmp_path)
+    change_config(tmp_path, model=kind, config=options)
+    with pytest.raises(InputError, match=r"a model with \d+ weights is too large"):
+        load_model(tmp_path)
+
+
+ENDLESS = {
+    "pipe": os.mkfifo,
+    "device": lambda path: path.symlink_to("/dev/zero"),
+    "a terabyte that takes no room on the disk": lambda path: (path.touch(), os.truncate(path, 2**40)),
+}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="has no such files")
+@pytest.mark.parametrize("make", ENDLESS.values(), ids=ENDLESS)
+@pytest.mark.parametrize("name", FILES)
+def test_what_never_ends_is_not_read(name, make, tmp_path):
+    path = saved(tmp_path) / name
+    path.unlink()
+    make(path)
+    with pytest.raises(InputError, match=r"is not a plain file|more than the \d+|it has no config\.json"):
+        load_model(tmp_path)
+
+
+def test_a_configuration_can_be_nested_as_deep_as_it_likes(tmp_path):
+    for text in ("[" * 100_000, '{"a":' * 100_000, f'{{"format": 1, "config": {"[" * 900 + "]" * 900}}}'):
+        (saved(tmp_path) / CONFIG).write_text(text)
+        with pytest.raises(InputError, match=r"config\.json: "):
+            load_model(tmp_path)
+
+
+def test_one_s_own_model_that_has_no_entry_is_refused_by_its_name(tmp_path):
+    class Mine(Separator):
+        pass
+
+    with pytest.raises(InputError, match=r"Mine cannot be saved: it is not in drnmf\.models\.kinds\.MODELS"):
+        save_model(Mine(257), tmp_path / "mine")
+
+
 def test_names_that_are_no_models(tmp_path):
+    for name in ("a" * 5000, "a\0b", "/dev/zero", ""):
+        with pytest.raises(InputError, match=r"no such model folder|not a model"):
+            load_model(name)
     with pytest.raises(InputError, match="no-such-model: no such model folder; bundled models: "):
         load_model("no-such-model")
     with pytest.raises(InputError, match=r"not a model, it has no config\.json"):

@@ -282,3 +282,14 @@ def test_a_model_for_other_frames_is_refused():
         Streamer(drnmf.LSTMMask(1, 2, n_features=129, generator=seeded()))
     with pytest.raises(InputError, match="no such model"):
         Streamer("no such model")
+
+
+@pytest.mark.parametrize("rate", [16000, 44100])
+@pytest.mark.parametrize("name", ["drnmf", "lstm"])
+def test_a_model_that_makes_nan_is_an_error_and_no_silence(name, rate):
+    model = build(name)
+    with torch.no_grad():
+        next(model.parameters()).fill_(torch.nan)
+    streamer = Streamer(model, rate)
+    with pytest.raises(InputError, match=r"^the model's mask is not finite"):
+        streamer.feed(noisy())

@@ -1,18 +1,26 @@
 """What every model answers: a mask for magnitudes, how it begins, streams and is exported, what can be seen of it."""
 
 import copy
+import inspect
+import math
+import types
+import typing
 from collections.abc import Mapping
 from typing import Any, ClassVar, Protocol, Self
 
 import torch
 from torch import Tensor, nn
 
-from drnmf.errors import InputError
+from drnmf.errors import InputError, shown
 from drnmf.models.graph import Frame, Graph
 from drnmf.signal.audio import Samples
 
 State = tuple[Tensor, ...]
 """What a model carries from one call to the next, batch first; empty for models that look at single frames."""
+
+
+MOST, MOST_LAYERS, MOST_WEIGHTS = 1_000_000, 1000, 2**28
+"""Of any number that is an option, of layers, and of weights: far above what is ever trained."""
 
 
 class SoundStream(Protocol):
@@ -63,6 +71,7 @@ class Separator(nn.Module):
         """
         with torch.device("meta"):
             model = cls(**config)
+        _check_size(sum(tensor.numel() for tensor in model.state_dict().values()))
         return model if like is None else model.to(like.dtype).to_empty(device=like.device)
 
     @classmethod
@@ -153,6 +162,49 @@ class Separator(nn.Module):
                 raise InputError(f"the state has shapes {given}, this model and these magnitudes need {expected}")
             if any(s.is_floating_point() and (s.dtype, s.device) != (weight.dtype, weight.device) for s in state):
                 raise InputError(f"the state is not {weight.dtype} on {weight.device} as the model is")
+
+
+def check_options(kind: type[Separator], options: Mapping[str, Any]) -> None:
+    """Refuse options of other types than the constructor's, and models larger than any that one would make.
+
+    Whoever reads options from a file asks this first: a few bytes can name a model of terabytes.
+    """
+    hints = typing.get_type_hints(kind.__init__)
+    for name, value in options.items():
+        if name in hints and not _is_a(hints[name], value):
+            raise InputError(f"{name} must be {_words(hints[name])}, got {shown(value)}")
+        if isinstance(value, int | float) and not abs(value) <= MOST:
+            raise InputError(f"{name} must be a finite number of at most {MOST}, got {shown(value)}")
+    parameters = inspect.signature(kind.__init__).parameters
+    names = [name for name in ("n_layers", "n_features", "n_atoms", "context") if name in parameters]
+    sizes = {name: options.get(name, parameters[name].default) for name in names}
+    _check_size(math.prod(size for size in sizes.values() if isinstance(size, int)))
+    if isinstance(sizes.get("n_layers"), int) and sizes["n_layers"] > MOST_LAYERS:
+        raise InputError(f"n_layers must be at most {MOST_LAYERS}, got {sizes['n_layers']}")
+
+
+def _check_size(weights: int) -> None:
+    if weights > MOST_WEIGHTS:
+        raise InputError(f"a model with {weights} weights is too large; {MOST_WEIGHTS} is the most")
+
+
+def _is_a(hint: Any, value: object) -> bool:
+    """Whether a value is what a type hint says; a whole number is a float, but neither is true nor false."""
+    match typing.get_origin(hint):
+        case types.UnionType | typing.Union:
+            return any(_is_a(inner, value) for inner in typing.get_args(hint))
+        case typing.Literal:
+            return value in typing.get_args(hint)
+    wanted = int | float if hint is float else hint
+    return isinstance(value, wanted) and (hint is bool or not isinstance(value, bool))
+
+
+def _words(hint: Any) -> str:
+    """A type hint for people."""
+    words = {int: "a whole number", float: "a number", bool: "true or false", types.NoneType: "null"}
+    if typing.get_origin(hint) is typing.Literal:
+        return f"one of {', '.join(typing.get_args(hint))}"
+    return " or ".join(words.get(inner, str(inner)) for inner in typing.get_args(hint) or [hint])
 
 
 def given(arguments: dict[str, Any]) -> dict[str, Any]:

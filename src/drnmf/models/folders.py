@@ -1,6 +1,7 @@
 """A model is a folder: config.json says what it is, model.safetensors holds its weights. No pickle."""
 
 import json
+import os
 import textwrap
 from hashlib import sha256
 from importlib import resources
@@ -9,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 
-from drnmf.errors import InputError, needing_pytorch
-from drnmf.files import make_folder, write_together
+from drnmf.errors import InputError, needing_pytorch, shown
+from drnmf.files import make_folder, read_plain, write_together
 from drnmf.signal import HOP, SAMPLE_RATE, WINDOW
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
+_MOST_CONFIG = 2**20
+_MOST_HEADER = 2**16  # a tensor's share of the weights' header is its name, type and shape
 _LAST_WITH_ALL = "d82fef1"  # the last commit with all options that were ever written
 _FRONT_END = {"sample_rate": SAMPLE_RATE, "window": WINDOW, "hop": HOP}
 
@@ -48,26 +51,18 @@ def load_model(folder_or_name: str | Path) -> "Separator":
     config = _read_config(folder / CONFIG)
     if config.get("model") not in list(MODELS):  # a list: a foreign file's value need not be hashable
         known = ", ".join(sorted(MODELS))
-        raise InputError(f"{folder / CONFIG}: unknown kind of model {config.get('model')!r}; known: {known}")
+        raise InputError(f"{folder / CONFIG}: unknown kind of model {shown(config.get('model'))}; known: {known}")
+    # shapes first: then nothing is read that could not belong to them
+    model = _empty(MODELS[config["model"]], config["config"], folder / CONFIG)
+    weights = _read_weights(folder / WEIGHTS, model, config.get("sha256"))
     try:
-        weights = (folder / WEIGHTS).read_bytes()
-    except OSError as error:
-        problem = f"cannot be read ({error.strerror})"
-        raise InputError(f"{folder / WEIGHTS}: {problem}; copy the model's folder again") from None
-    if sha256(weights).hexdigest() != config.get("sha256"):
-        problem = f"damaged, or not the weights of its {CONFIG}"
-        raise InputError(f"{folder / WEIGHTS}: {problem}; copy the model's folder again")
-    try:
-        kind = MODELS[config["model"]]
-        model = kind.empty(**_known_options(kind, config["config"]))
         tensors = safetensors.torch.load(weights)
         # copies, since PyTorch aligns its own memory and safetensors does not
         model.load_state_dict({name: tensor.clone() for name, tensor in tensors.items()}, assign=True)
-    except InputError as error:
-        raise InputError(f"{folder / CONFIG}: {error}") from None
-    except (SafetensorError, RuntimeError, TypeError, KeyError, ValueError) as error:
+    except (SafetensorError, RuntimeError, KeyError) as error:
         reason = textwrap.shorten(str(error), 160)
         raise InputError(f"{folder}: config and weights do not belong together: {reason}") from None
+    _check_numbers(model, folder / WEIGHTS)
     return model.eval()
 
 
@@ -79,29 +74,70 @@ def bundled_models() -> list[str]:
 
 def _find(folder_or_name: str | Path) -> Path:
     folder = Path(folder_or_name)
-    if (folder / CONFIG).is_file():
+    if os.path.isfile(folder / CONFIG):  # which, unlike Path's, takes names of any length and content
         return folder
     if str(folder_or_name) in bundled_models():
         return Path(str(resources.files("drnmf") / "bundled" / str(folder_or_name)))
-    if folder.is_dir():
+    if os.path.isdir(folder):
         raise InputError(f"{folder}: not a model, it has no {CONFIG}")
     names = ", ".join(bundled_models()) or "none"
-    raise InputError(f"{folder_or_name}: no such model folder; bundled models: {names}")
+    raise InputError(f"{shown(str(folder_or_name))[1:-1]}: no such model folder; bundled models: {names}")
 
 
 def _read_config(path: Path) -> dict[str, Any]:
+    content = read_plain(path, _MOST_CONFIG)
     try:
-        config = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
+        config = json.loads(content)
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not readable as a model's configuration ({error})") from None
     if not isinstance(config, dict) or not isinstance(config.get("format"), int) or "config" not in config:
         raise InputError(f"{path}: not a drnmf model's configuration")
     if config["format"] > FORMAT:
-        raise InputError(f"{path}: written by a newer drnmf (format {config['format']}); upgrade drnmf to read it")
+        raise InputError(
+            f"{path}: written by a newer drnmf (format {shown(config['format'])}); upgrade drnmf to read it"
+        )
     for key, value in _FRONT_END.items():
         if config.get(key) != value:
-            raise InputError(f"{path}: {key} is {config.get(key)}, this version works with {value}")
+            raise InputError(f"{path}: {key} is {shown(config.get(key))}, this version works with {value}")
     return config
+
+
+def _empty(kind: type["Separator"], options: Any, path: Path) -> "Separator":
+    """A model of the shapes that its configuration names, without memory for them."""
+    from drnmf.models.base import check_options
+
+    try:
+        options = _known_options(kind, options)
+        check_options(kind, options)
+        return kind.empty(**options)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise InputError(f"{path}: no {kind.__name__} has such options: {textwrap.shorten(str(error), 160)}") from None
+
+
+def _read_weights(path: Path, model: "Separator", digest: object) -> bytes:
+    """The file's content, if it can hold the weights of this model and no more."""
+    most = sum(8 * tensor.numel() + _MOST_HEADER for tensor in model.state_dict().values())
+    try:
+        weights = read_plain(path, most)
+    except InputError as error:
+        raise InputError(f"{error}; copy the model's folder again") from None
+    if sha256(weights).hexdigest() != digest:
+        raise InputError(f"{path}: damaged, or not the weights of its {CONFIG}; copy the model's folder again")
+    return weights
+
+
+def _check_numbers(model: "Separator", path: Path) -> None:
+    """Refuse weights that would make sound of NaN, or that PyTorch stores but does not compute with."""
+    import torch
+
+    numbers = [tensor for tensor in model.state_dict().values() if tensor.is_floating_point() or tensor.is_complex()]
+    types = {str(tensor.dtype).removeprefix("torch.") for tensor in numbers}
+    if len(types) > 1 or not types <= {"float16", "bfloat16", "float32", "float64"}:
+        raise InputError(f"{path}: its weights are {' and '.join(sorted(types))}; save them as float32")
+    if not all(torch.isfinite(tensor).all() for tensor in numbers):
+        raise InputError(f"{path}: holds weights that are NaN or infinite; use another model")
 
 
 def _known_options(kind: type["Separator"], options: dict[str, Any]) -> dict[str, Any]:
@@ -110,5 +146,7 @@ def _known_options(kind: type["Separator"], options: dict[str, Any]) -> dict[str
     for name, off in kind.removed_options.items():
         value = options.pop(name, off)
         if value != off:
-            raise InputError(f"{name} = {value!r} was removed; drnmf's commit {_LAST_WITH_ALL} can read this model")
+            raise InputError(
+                f"{name} = {shown(value)} was removed; drnmf's commit {_LAST_WITH_ALL} can read this model"
+            )
     return options

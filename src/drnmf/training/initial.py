@@ -9,7 +9,7 @@ import torch
 from pydantic import BaseModel, ValidationError, create_model
 
 from drnmf.errors import InputError
-from drnmf.models.base import Separator
+from drnmf.models.base import Separator, check_options
 from drnmf.models.kinds import MODELS
 from drnmf.signal.spectra import BINS
 from drnmf.training.settings import CHECKED, first_mistake
@@ -31,11 +31,16 @@ def check_model(kind: str, options: dict[str, Any]) -> None:
         known(**options)
     except ValidationError as error:
         raise InputError(first_mistake(error, ["kind", *known.model_fields])) from None
+    model = MODELS[kind]
+    check_options(model, options)
+    if model.from_dictionary is None:
+        model.empty(**options)
+        return
     # orthogonal atoms: every other dictionary has a larger norm, so that an alpha too small here is so everywhere
     W = torch.eye(dictionary_rows(kind, options), 4)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what it says of alpha is about this dictionary
-        MODELS[kind].begin(options, W=W, generator=torch.Generator())
+        model.begin(options, W=W, generator=torch.Generator())
 
 
 def _known_options(kind: type[Separator]) -> type[BaseModel]:

@@ -111,6 +111,8 @@ class Streamer:
             raise InputError(f"samples reach {peak:g}, but full scale is 1; {remedy}")
         self._input.put(x)
         removed = self._remover.feed(x, last=last)
+        if not np.isfinite(removed).all():
+            raise InputError("the model's mask is not finite: its layers diverge, or its weights are damaged")
         kept = self._input.take(removed.shape[1])
         if last:
             self._start()
