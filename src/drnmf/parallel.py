@@ -95,6 +95,20 @@ def _signals_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+class Alone:
+    """What one thread at a time may do. Nobody waits: who comes second has made a mistake, which waiting would hide."""
+
+    def __init__(self, what: str) -> None:
+        self._what, self._lock = what, threading.Lock()
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            raise InputError(f"{self._what} is in use by another thread: make one for each")
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
 class _Stopped(BaseException):
     """The run is over: what is half done is to be removed."""
 

@@ -119,7 +119,7 @@ def test_nan_does_not_vanish():
     x = torch.full((1, 1, 257), torch.nan)
     frozen = network(24, 16).float().freeze()
     state = torch.from_numpy(frozen.network.silent)[None]
-    weighted, after = frames(frozen.network.struct(), x, state)
+    weighted, after = frames(frozen.network, x, state)
     assert torch.isnan(weighted).all()
     assert torch.isnan(after).all()
 
@@ -133,12 +133,3 @@ def test_wrong_weights_never_reach_c(name):
     packed = {"listener": listener, "explainer": explainer, "expectation": e, "scale_N": scale}
     with pytest.raises(InputError, match=f"{name} must be"):
         pack(W, **packed, n_speech=12, level=1.0, power=1.0, floor=MASK_FLOOR)
-
-
-@pytest.mark.parametrize(("bins", "units"), [(256, 16), (257, 15)])
-def test_wrong_frames_and_states_never_reach_c(bins, units):
-    packed = network(24, 16).freeze().network
-    x = torch.zeros(1, 3, bins, dtype=torch.float64)
-    h, g, c = (torch.zeros(1, n, dtype=torch.float64) for n in (24, 24, units))
-    with pytest.raises(InputError, match=r"\(B, T, 257\) and a state \(B, 64\)"):
-        packed.weighted(x, h, g, c)

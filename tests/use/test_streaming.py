@@ -1,6 +1,7 @@
 """Streaming is the same function as offline, at any block size, rate and number of channels."""
 
 import functools
+import threading
 
 import numpy as np
 import pytest
@@ -249,6 +250,8 @@ def test_a_long_block_is_as_good_as_short_ones(monkeypatch):
         (torch.zeros(5, 1), "transpose"),
         (torch.tensor(0.0), "blocks of"),
         ([0.0, 0.0], "numpy array"),
+        (np.ma.masked_invalid([0.0, np.nan]), "masked"),
+        (np.ma.masked_equal([0.0, 0.5], 0.5), "masked"),
     ],
 )
 def test_bad_blocks_are_refused_and_do_no_harm(block, reason):
@@ -259,6 +262,68 @@ def test_bad_blocks_are_refused_and_do_no_harm(block, reason):
     assert "\n" not in str(error.value)
     y = torch.cat([first, streamer.feed(x[5000:]), streamer.flush()])
     torch.testing.assert_close(y, offline(build("drnmf"), x), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("rate", [16000, 48000])
+@pytest.mark.parametrize("name", ["drnmf", "lstm"])
+def test_the_layout_of_a_block_in_memory_does_not_matter(name, rate):
+    x = np.stack([noisy(0.5).numpy(), 0.5 * noisy(0.5).numpy()])
+    streamer = Streamer(build(name), rate, channels=2)
+    expected = np.concatenate([streamer.feed(x), streamer.flush()], 1)
+    read_only = x.copy()
+    read_only.flags.writeable = False
+    layouts = [x[:, ::-1].copy()[:, ::-1], x[::-1].copy()[::-1], x.T.copy().T, np.repeat(x, 2, 1)[:, ::2], read_only]
+    layouts += [np.ma.masked_array(x)]  # with nothing under its mask
+    for block in layouts:
+        result = np.concatenate([streamer.feed(block), streamer.flush()], 1)
+        assert type(result) is np.ndarray
+        np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.parametrize("rate", [16000, 48000])
+@pytest.mark.parametrize("name", ["drnmf", "lstm"])
+def test_strength_may_change_between_two_blocks(name, rate):
+    streamer, x = Streamer(build(name), rate), noisy()
+    streamer.strength = 0
+    assert streamer.strength == 0
+    assert torch.equal(streamed(streamer, x, 5000), x)
+    streamer.strength = 0.5
+    assert torch.equal(streamed(streamer, x, 5000), streamed(Streamer(build(name), rate, strength=0.5), x, 5000))
+    for value in (1.1, -1, float("nan")):
+        with pytest.raises(InputError, match="strength"):
+            streamer.strength = value
+    assert streamer.strength == 0.5
+
+
+@pytest.mark.parametrize("name", ["sample_rate", "channels"])
+def test_what_a_stream_cannot_change_is_read_only(name):
+    with pytest.raises(AttributeError):
+        setattr(Streamer(build("drnmf")), name, 2)
+
+
+@pytest.mark.parametrize("rate", [16000, 44100])
+def test_one_streamer_in_several_threads_is_refused(rate):
+    """The first one ends as if it were alone; nobody waits for ever."""
+    x = noisy()
+    expected = Streamer(build("drnmf"), rate).feed(x)
+    streamer, begun, refused, results = Streamer(build("drnmf"), rate), threading.Event(), threading.Event(), []
+    advance = streamer._advance
+
+    def slow(block):
+        begun.set()
+        assert refused.wait(10)
+        return advance(block)
+
+    streamer._advance = slow
+    thread = threading.Thread(target=lambda: results.append(streamer.feed(x)), daemon=True)
+    thread.start()
+    assert begun.wait(10)
+    for call in (lambda: streamer.feed(x.double()), streamer.flush):
+        with pytest.raises(InputError, match="another thread"):
+            call()
+    refused.set()
+    thread.join(timeout=10)
+    assert torch.equal(results[0], expected)
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from drnmf.engines.library import TYPES, agrees, function, load, type_name
+from drnmf.engines.library import REGISTER, TYPES, address, agrees, check, function, load, panels_address, type_name
 from drnmf.engines.problem import Engine, Gradients, Layers, Needs, Problem, Sums, by_sparsity
 
 _PLAIN = (Tensor, torch.nn.Parameter)  # not the stand-ins that tracing makes: they have no memory
 _BLOCK = 1024  # rows, frames of all sequences, whose activations of all layers are in memory at once
-_REGISTER, _PANEL = 16, 208  # numbers: the widths of panels are multiples of the one, and at most the other
+_PANEL = 208  # the most numbers in a row of a panel
 ROWS = 4  # of a tile: fewer sequences are done one by one
 _WORK = 2**22  # multiplications below which another thread is not worth starting
 
@@ -44,7 +44,7 @@ class Compiled(Engine):
 
     def usable(self, problem: Problem, *, by_name: bool) -> bool:
         """Where `steps.c` is compiled; it does not have dL/dx."""
-        able = usable(problem.x_BTF) and not problem.x_BTF.requires_grad
+        able = usable(problem.x_BTF) and not problem.x_BTF.requires_grad and problem.h0_BN.shape[1] > 0
         if problem.sparsity_KBTN is not None:  # what was compiled before this was added does not have it
             able = able and hasattr(library(), "backward_frames_f32")
         return able and (by_name or problem.cheaper_by_gram())
@@ -117,7 +117,7 @@ def panels(A: Tensor, most: int = _PANEL) -> Tensor:
     """
     *_, rows, columns = A.shape
     n = -(-columns // most)
-    width = -(-columns // (n * _REGISTER)) * _REGISTER
+    width = -(-columns // (n * REGISTER)) * REGISTER
     padded = torch.nn.functional.pad(A, (0, n * width - columns))
     return padded.reshape(*A.shape[:-2], rows, n, width).transpose(-3, -2).contiguous()
 
@@ -127,7 +127,7 @@ def activations(x_BTF: Tensor, h0_BN: Tensor, layers: Packed, threshold_KBTN: Te
 
     `threshold_KBTN` is lambda / alpha of every frame, instead of that of the layers.
     """
-    (B, T, _), N = x_BTF.shape, h0_BN.shape[1]
+    (B, T, _), N = x_BTF.shape, layers.A_KNN.shape[-2]
     h_BTN, state = x_BTF.new_empty(B, T, N), h0_BN
     n = max(1, _BLOCK // max(1, B))
     for t in range(0, T, n):
@@ -145,6 +145,7 @@ def forward(
     The first frame of the last layer is the state before, h0; that of the others is not used.
     """
     (B, T, _), (K, _, N, _) = x_BTF.shape, layers.A_KNN.shape
+    check("the state before the first frame", h0_BN, (B, N), x_BTF.dtype)
     x_BTF, h_BTN, kept, calls = _rows_together(x_BTF), x_BTF.new_empty(B, T, N), [], []
     for part in _parts(x_BTF, K * N * N):
         x, h = x_BTF[part], h_BTN[part]
@@ -166,10 +167,17 @@ def _rows_together(x: Tensor) -> Tensor:
 
 def _struct(x: Tensor, h: Tensor, H: Tensor, A: Tensor, layers: Packed | None = None) -> _Scan:
     (B, T, F), (K, _, N, N_step) = x.shape, A.shape
-    W, threshold = (layers.W_KFN.data_ptr(), layers.threshold_KN.data_ptr()) if layers else (None, None)
-    W_layer = layers.W_KFN.stride(0) if layers else 0
-    sizes = (K, T, B, F, N, N_step, W_layer, A.stride(0), *x.stride()[:2], *h.stride())
-    return _Scan(*sizes, x.data_ptr(), W, A.data_ptr(), threshold, H.data_ptr())
+    check("h", h, (B, T, N), x.dtype)
+    at, panels_at = partial(address, dtype=x.dtype), partial(panels_address, width=N_step, dtype=x.dtype)
+    sizes = (K, T, B, F, N, N_step, layers.W_KFN.stride(0) if layers else 0, A.stride(0), *x.stride()[:2], *h.stride())
+    return _Scan(
+        *sizes,
+        x=at("frames", x, (B, T, F), strided=2),
+        W=panels_at("W", layers.W_KFN, K, F, N) if layers else None,
+        A=panels_at("A", A, K, N, N),
+        threshold=at("thresholds", layers.threshold_KN, (K, N)) if layers else None,
+        H=at("activations", H, (K, 1 + T, B, N)),
+    )
 
 
 def _parts(x_BTF: Tensor, work: int) -> list[slice]:
@@ -191,8 +199,13 @@ def _in_threads(calls: Sequence[Callable[[], None]]) -> None:
 
 
 def _call(name: str, struct: _Scan, *tensors: Tensor) -> None:
-    if not struct.B * struct.T:
+    """Forward with h; backward with dL/dh, and what becomes dL/ds, [x, 1]^T g, s^T g and, if it is asked for, g."""
+    K, T, B, F, N = (getattr(struct, size) for size in "KTBFN")
+    if not B * T:
         return
-    pointers = (ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors)
-    if not function(name, tensors[0].dtype)(ctypes.byref(struct), *pointers):
-        raise MemoryError(f"no memory for the {name} pass of {struct.B} x {struct.T} frames")
+    shapes = ((B, T, N), (B, N), (K, F + 1, N), (K, N, N), (K, T, B, N))
+    dtype, strided = tensors[0].dtype, 2 if name == "forward" else 3
+    first = address("h", tensors[0], shapes[0], dtype, strided=strided)
+    others = (address("a sum", tensor, shape, dtype) for tensor, shape in zip(tensors[1:], shapes[1:], strict=False))
+    if not function(name, dtype)(ctypes.byref(struct), *map(ctypes.c_void_p, (first, *others))):
+        raise MemoryError(f"no memory for the {name} pass of {B} x {T} frames")

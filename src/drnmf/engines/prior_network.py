@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -41,21 +42,29 @@ class PriorNetwork(NamedTuple):
 
     def struct(self) -> CNetwork:
         """As C takes it; valid as long as this exists."""
-        (K, N), n_units = self.sparsity_KN.shape, len(self.gate_bias) // 4
-        gate_arrays = (self.heard_NG, self.memory_UG, self.gate_bias)
-        arrays = (self.sparsity_KN, *gate_arrays, self.maps_UM, self.map_bias_M, self.scale_N)
-        sizes = (n_units, self.n_listening, self.heard_NG.shape[-1], self.maps_UM.shape[-1])
-        prior = CPrior(*sizes, *(array.ctypes.data for array in arrays))
+        (K, N), U, F = self.sparsity_KN.shape, len(self.gate_bias) // 4, self.n_features
+        U_step, map_step, F_step = self.heard_NG.shape[-1], self.maps_UM.shape[-1], self.atoms_NF.shape[-1]
+        at, panels = (partial(f, dtype=self.silent.dtype) for f in (library.address, library.panels_address))
+        prior = CPrior(
+            *(U, self.n_listening, U_step, map_step),
+            sparsity=at("lambda", self.sparsity_KN, (K, N)),
+            heard=panels("the GRU's input", self.heard_NG, N, 3 * U, width=U_step),
+            memory=panels("the GRU's memory", self.memory_UG, U, 3 * U, width=U_step),
+            bias=at("the GRU's bias", self.gate_bias, (4 * U,)),
+            maps=panels("maps", self.maps_UM, U, 2 * N, width=map_step),
+            map_bias=at("the maps' bias", self.map_bias_M, (2 * N,)),
+            scale=at("scale", self.scale_N, (N,)),
+        )
         return CNetwork(
             K=K - self.n_listening,
-            F=self.n_features,
+            F=F,
             N=N,
             n_speech=self.n_speech,
             N_step=self.gram_NN.shape[-1],
-            F_step=self.atoms_NF.shape[-1],
-            A=self.gram_NN.ctypes.data,
-            rate=self.rate_KN.ctypes.data,
-            reconstruction=self.atoms_NF.ctypes.data,
+            F_step=F_step,
+            A=panels("W^T W", self.gram_NN, N, N, width=self.gram_NN.shape[-1]),
+            rate=at("1 / alpha", self.rate_KN, (K, N)),
+            reconstruction=panels("W", self.atoms_NF, N, F, width=F_step, single=True),
             level=self.level,
             power=self.power,
             floor=self.floor,
@@ -73,8 +82,10 @@ class PriorNetwork(NamedTuple):
         """What the mask is made of, s v h (B, T, N), for x = magnitude^power; and h, g and c after the last frame."""
         import torch
 
-        weighted_BTN, state_BS = frames(self.struct(), x_BTF, torch.cat([h_BN, g_BN, c_BU], 1))
-        N = h_BN.shape[1]
+        B, N, U = len(x_BTF), len(self.scale_N), len(self.gate_bias) // 4
+        for name, tensor, size in (("h", h_BN, N), ("g", g_BN, N), ("c", c_BU, U)):
+            library.check(f"the state {name}", tensor, (B, size), self.silent.dtype)
+        weighted_BTN, state_BS = frames(self, x_BTF, torch.cat([h_BN, g_BN, c_BU], 1))
         return weighted_BTN, *state_BS.tensor_split((N, 2 * N), 1)
 
 

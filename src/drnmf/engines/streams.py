@@ -6,14 +6,15 @@ Where `steps.c` is not compiled, PyTorch does the same, slower. A network is pac
 from __future__ import annotations
 
 import ctypes
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
 from drnmf.engines import library
 from drnmf.errors import InputError
-from drnmf.signal import HOP, WINDOW
+from drnmf.parallel import Alone
+from drnmf.signal import BINS, HOP, WINDOW
 from drnmf.signal.audio import Samples
 
 if TYPE_CHECKING:
@@ -74,15 +75,27 @@ class Network(NamedTuple):
 
     def struct(self) -> CNetwork:
         """As C takes it; valid as long as this exists."""
-        K, N = self.threshold_KN.shape
-        matrices = (self.W_KFN, self.A_KNN, self.atoms_KNF)
-        layers = (0 if A is None else A.strides[0] // A.itemsize for A in matrices)
-        widths = 0 if self.W_KFN is None else self.W_KFN.shape[-1], self.reconstruction_NF.shape[-1]
-        sizes = (K, self.n_features, N, self.n_speech, *widths, *layers, self.residual_first_layer)
-        vectors = (self.rate_KN, self.threshold_KN, self.reconstruction_NF, self.h0_N)
-        arrays = (self.A_KNN, self.W_KFN, self.atoms_KNF, *vectors)
-        pointers = (None if array is None else array.ctypes.data for array in arrays)
-        return CNetwork(*sizes, *pointers, self.level, self.power, self.floor)
+        (K, N), F, dtype = self.threshold_KN.shape, self.n_features, self.silent.dtype
+        F_step = self.reconstruction_NF.shape[-1]
+        at = partial(library.address, dtype=dtype)
+        in_one = partial(library.panels_address, width=F_step, dtype=dtype, single=True)
+        vectors = {
+            "rate": at("1 / alpha", self.rate_KN, (K, N)),
+            "threshold": at("lambda / alpha", self.threshold_KN, (K, N)),
+            "reconstruction": in_one("the mask's dictionary", self.reconstruction_NF, N, F),
+            "h0": None if self.h0_N is None else at("h0", self.h0_N, (N,)),
+        }
+        sizes = {"K": K, "F": F, "N": N, "n_speech": self.n_speech, "F_step": F_step}
+        options = {"level": self.level, "power": self.power, "floor": self.floor}
+        network = CNetwork(**sizes, **vectors, **options, residual_first_layer=self.residual_first_layer)
+        if self.W_KFN is not None and self.A_KNN is not None:
+            network.N_step = N_step = self.A_KNN.shape[-1]
+            in_panels = partial(library.panels_address, width=N_step, dtype=dtype)
+            network.W, network.W_layer = in_panels("W", self.W_KFN, K, F, N), self.W_KFN[0].size
+            network.A, network.A_layer = in_panels("A", self.A_KNN, K, N, N), self.A_KNN[0].size
+        elif self.atoms_KNF is not None:
+            network.atoms, network.atoms_layer = in_one("W", self.atoms_KNF, K, N, F), self.atoms_KNF[0].size
+        return network
 
     def takes(self, x_BTF: Tensor) -> bool:
         """Whether `activations` takes such frames. Where they do not depend on each other, PyTorch is as fast."""
@@ -98,27 +111,33 @@ class Network(NamedTuple):
 
             from drnmf.engines import compiled as steps
 
+            library.check("frames", x_BTF, (*x_BTF.shape[:2], self.n_features), self.silent.dtype)
             layers = steps.Packed(*map(torch.from_numpy, (self.W_KFN, self.A_KNN, self.threshold_KN)))
             return steps.activations(x_BTF, h0_BN, layers)
-        return frames(self.struct(), x_BTF, h0_BN)[0]
+        return frames(self, x_BTF, h0_BN)[0]
 
 
-def frames(network: CNetwork, x_BTF: Tensor, state_BS: Tensor) -> tuple[Tensor, Tensor]:
+def frames(network: Packed, x_BTF: Tensor, state_BS: Tensor) -> tuple[Tensor, Tensor]:
     """What masks are made of, (B, T, N), for frames x = magnitude^power from a state; and the state after them."""
-    B, T, F = x_BTF.shape
-    S = 2 * network.N + network.prior.U if network.prior.U else network.N
-    if network.F != F or state_BS.shape != (B, S) or state_BS.dtype != x_BTF.dtype:
-        wanted = f"(B, T, {network.F}) and a state (B, {S}) of one dtype"
-        raise InputError(f"the network takes frames {wanted}, got {tuple(x_BTF.shape)} and {tuple(state_BS.shape)}")
-    run = library.function("activations", x_BTF.dtype)
-    x_BTF = x_BTF.contiguous()
+    struct, dtype = network.struct(), network.silent.dtype
+    (B, T, _), S = x_BTF.shape, state_size(struct)
+    library.check("frames", x_BTF, (B, T, struct.F), dtype)
+    library.check("the state before them", state_BS, (B, S), dtype)
     state_BS = state_BS.contiguous().clone()
-    h_BTN = x_BTF.new_empty(B, T, network.N)
-    for x, state, h in zip(x_BTF, state_BS, h_BTN, strict=True):
-        x_at, state_at, h_at = (ctypes.c_void_p(tensor.data_ptr()) for tensor in (x, state, h))
-        if not run(ctypes.byref(network), x_at, ctypes.c_int64(T), state_at, h_at):
+    h_BTN = x_BTF.new_empty(B, T, struct.N)
+    run, at = library.function("activations", dtype), partial(library.address, dtype=dtype)
+    for x, state, h in zip(x_BTF.contiguous(), state_BS, h_BTN, strict=True):
+        x_at, state_at = at("frames", x, (T, struct.F)), at("a state", state, (S,))
+        h_at = at("activations", h, (T, struct.N))
+        pointers = (ctypes.c_void_p(x_at), ctypes.c_int64(T), ctypes.c_void_p(state_at), ctypes.c_void_p(h_at))
+        if not run(ctypes.byref(struct), *pointers):
             raise MemoryError("no memory for a frame")
     return h_BTN, state_BS
+
+
+def state_size(network: CNetwork) -> int:
+    """How many numbers a network carries from one frame to the next."""
+    return int(2 * network.N + network.prior.U if network.prior.U else network.N)
 
 
 @cache
@@ -201,38 +220,69 @@ class Stream:
     def __init__(
         self, network: Packed, *, channels: int, strength: float, top: slice | None = None, silence: float = 0.0
     ) -> None:
+        struct, silent = network.struct(), network.silent
+        bins = _check_stream(struct, silent, channels, top)
+        dtype, rows = silent.dtype, channels + (top is not None)
         angles = 2 * np.pi * np.arange(WINDOW) / WINDOW
-        dtype, rows = network.silent.dtype, channels + (top is not None)
         turns = np.stack([np.cos(angles), np.sin(angles)]).astype(dtype)
         window = np.sqrt(0.5 - 0.5 * np.cos(angles)).astype(dtype)  # `signal.spectra.sqrt_hann`
         self._waiting, self._tail = np.zeros((channels, WINDOW), dtype), np.zeros((rows, WINDOW), dtype)
-        self._state = np.zeros_like(network.silent)
+        self._state = np.zeros_like(silent)
         # sound passes through buffers of our own: asking numpy for an address at every call would take too long
         self._in, self._out = np.zeros((channels, _SAMPLES), dtype), np.zeros((rows, _SAMPLES + HOP), dtype)
-        struct, bins = network.struct(), (0, 0) if top is None else (top.start, top.stop)
         arrays = (window, turns, self._waiting, self._tail, self._state, self._in, self._out)
+        pointers = (library.address("a buffer", array, array.shape, dtype) for array in arrays)
         sizes = (channels, _SAMPLES, _SAMPLES + HOP, 0, *bins)
-        self._stream = _Stream(
-            ctypes.addressof(struct), *sizes, strength, silence, 0.0, 0.0, *(a.ctypes.data for a in arrays)
-        )
+        self._stream = _Stream(ctypes.addressof(struct), *sizes, strength, silence, 0.0, 0.0, *pointers)
         self._address = ctypes.c_void_p(ctypes.addressof(self._stream))
-        self._silent = network.silent
+        self._silent = silent
         self._memory = network, struct, window, turns  # keeps alive what the addresses above point to
         self._feed = library.function("feed", dtype)
+        self._alone = Alone("a stream")
         self.start()
+
+    @property
+    def strength(self) -> float:
+        """The share of what the mask removes that is returned."""
+        return float(self._stream.strength)
+
+    @strength.setter
+    def strength(self, value: float) -> None:
+        self._stream.strength = value
 
     def start(self) -> None:
         """Start anew, after a window of zeros whose frame is done."""
-        self._waiting[:], self._tail[:], self._state[:] = 0, 0, self._silent
-        self._stream.waits, self._stream.loudness, self._stream.peak = WINDOW - HOP, 0.0, 0.0
+        with self._alone:
+            self._waiting[:], self._tail[:], self._state[:] = 0, 0, self._silent
+            self._stream.waits, self._stream.loudness, self._stream.peak = WINDOW - HOP, 0.0, 0.0
 
     def feed(self, x: Samples) -> Samples:
         """Take the next samples (channels, n); return what is removed from those they complete (rows, hops x HOP)."""
+        channels = len(self._in)
+        if x.ndim != 2 or len(x) != channels or x.dtype.kind != "f":
+            raise InputError(f"a stream takes samples ({channels}, n), got {x.shape} of {x.dtype}")
+        with self._alone:
+            parts = [self._feed_some(x[:, i : i + _SAMPLES]) for i in range(0, max(1, x.shape[1]), _SAMPLES)]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, 1)
+
+    def _feed_some(self, x: Samples) -> Samples:
         n = x.shape[1]
-        if n > _SAMPLES:
-            return np.concatenate([self.feed(x[:, i : i + _SAMPLES]) for i in range(0, n, _SAMPLES)], 1)
         self._in[:, :n] = x
         hops = self._feed(self._address, n)
         if hops < 0:
             raise MemoryError("no memory for a frame")
         return self._out[:, : hops * HOP].copy()
+
+
+def _check_stream(network: CNetwork, silent: Samples, channels: int, top: slice | None) -> tuple[int, int]:
+    """Refuse a stream whose numbers would not lie where C looks for them; return the bins of `top`."""
+    if network.F != BINS or not 0 <= network.n_speech <= network.N:
+        raise InputError(f"a stream needs frames of {BINS} bins and some atoms for speech, got {network.F} bins")
+    library.check("the state after silence", silent, (state_size(network),), silent.dtype)
+    if channels < 1:
+        raise InputError(f"there must be at least one channel, got {channels}")
+    if top is None:
+        return 0, 0
+    if not (isinstance(top.start, int) and isinstance(top.stop, int) and 0 <= top.start < top.stop <= BINS):
+        raise InputError(f"top must be a slice of the {BINS} bins, got {top}")
+    return top.start, top.stop

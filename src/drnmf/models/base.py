@@ -26,6 +26,8 @@ MOST, MOST_LAYERS, MOST_WEIGHTS = 1_000_000, 1000, 2**28
 class SoundStream(Protocol):
     """Sound (channels, samples) in, what a model's mask removes out."""
 
+    strength: float  # the share of it that comes out; it may change between two blocks
+
     def start(self) -> None:
         """Start anew, after a window of zeros whose frame is done."""
 

@@ -215,8 +215,12 @@ def write(path: Path | str, x: "Tensor | Samples", rate: int, *, subtype: str | 
 
 
 def as_array(x: "Tensor | Samples") -> Samples:
-    """Samples as an array, which shares memory with them where it can."""
-    return x if isinstance(x, np.ndarray) else x.numpy(force=True)
+    """Samples as a plain array, which shares memory with them where it can."""
+    if not isinstance(x, np.ndarray):
+        return x.numpy(force=True)
+    if np.ma.is_masked(x):  # its own functions would not see what is under the mask, others would
+        raise InputError("some samples are masked: fill them, for instance by x.filled(0)")
+    return np.asarray(x)
 
 
 def like(x: Array, y: Samples) -> Array:

@@ -19,6 +19,7 @@ import numpy as np
 
 from drnmf.errors import InputError
 from drnmf.models.folders import load_model
+from drnmf.parallel import Alone
 from drnmf.signal import BINS, HOP, SAMPLE_RATE, WINDOW
 from drnmf.signal.audio import Array, Resampler, Samples, as_array, like
 
@@ -56,12 +57,30 @@ class Streamer:
             raise InputError(f"the sample rate must be a whole number from {low} to {high} Hz, got {sample_rate}")
         if channels < 1:
             raise InputError(f"there must be at least one channel, got {channels}")
-        if not 0 <= strength <= 1:
-            raise InputError(f"strength must lie between 0 and 1, got {strength}")
-        self.sample_rate, self.channels, self.strength = int(sample_rate), channels, strength
-        self._stream = _stream(model, self.sample_rate, channels=channels, strength=strength)
+        self._sample_rate, self._channels = int(sample_rate), channels
+        self._stream = _stream(model, self.sample_rate, channels=channels, strength=_checked_strength(strength))
         self._like: Any = np.empty((channels, 0), np.float32)
+        self._alone = Alone("this Streamer")
         self._start()
+
+    @property
+    def sample_rate(self) -> int:
+        """Of the sound, in Hz."""
+        return self._sample_rate
+
+    @property
+    def channels(self) -> int:
+        """How many go in and come out."""
+        return self._channels
+
+    @property
+    def strength(self) -> float:
+        """How much of the noise to remove; it may change between two blocks."""
+        return self._stream.strength
+
+    @strength.setter
+    def strength(self, value: float) -> None:
+        self._stream.strength = _checked_strength(value)
 
     def _start(self) -> None:
         """Forget all sound."""
@@ -89,21 +108,25 @@ class Streamer:
         if samples.ndim != 2 or len(samples) != self.channels:
             expected = f"({self.channels}, samples): transpose it, or make the Streamer with other channels="
             raise InputError(f"a block of shape {tuple(x.shape)}, but this stream takes blocks of {expected}")
+        kept, removed = self.advance(samples)
         self._like = x[..., :0]
-        enhanced: Array = self._advance(samples)
+        enhanced: Array = self._as_given(kept - removed)
         return enhanced
 
     def flush(self) -> Any:
         """The samples that still waited for later ones. The next `feed` starts a new stream."""
-        return self._advance(None)
+        kept, removed = self.advance(None)
+        return self._as_given(kept - removed)
 
-    def _advance(self, x: Samples | None) -> Any:
-        kept, removed = self.advance(x)
-        y = kept - removed
+    def _as_given(self, y: Samples) -> Any:
         return like(self._like, y[0] if self._like.ndim == 1 else y)
 
     def advance(self, x: Samples | None) -> tuple[Samples, Samples]:
         """The next samples (channels, n), or None for the end; those that are done, and what to remove from them."""
+        with self._alone:
+            return self._advance(x)
+
+    def _advance(self, x: Samples | None) -> tuple[Samples, Samples]:
         last = x is None
         x = self._input.take(0) if x is None else x
         if x.size and not (peak := float(np.abs(x).max())) <= _PEAK:  # not <=: so that NaN is caught
@@ -117,6 +140,12 @@ class Streamer:
         if last:
             self._start()
         return kept, removed.astype(kept.dtype, copy=False)
+
+
+def _checked_strength(strength: float) -> float:
+    if not 0 <= strength <= 1:
+        raise InputError(f"strength must lie between 0 and 1, got {strength}")
+    return strength
 
 
 def _stream(model: "Separator | str | Path", rate: int, **settings: Any) -> "SoundStream":

@@ -1,5 +1,6 @@
 """Sound through the mask of a model that has no compiled form, by PyTorch: the same as `engines.streams.Stream`."""
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,7 +16,7 @@ class ModelStream:
     """Sound (channels, samples) through a model: what its mask removes, as `stft` and `istft` of the whole have it."""
 
     def __init__(self, model: Separator, *, channels: int, strength: float, top: slice | None, silence: float) -> None:
-        self._model, self._channels, self._strength = model, channels, strength
+        self._model, self._channels, self.strength = model, channels, strength
         self._window = sqrt_hann(model.like.dtype, model.like.device)
         self._top, self._silence = top, silence
         self.start()
@@ -31,7 +32,7 @@ class ModelStream:
     @torch.inference_mode()
     def feed(self, x: Samples) -> Samples:
         """The next samples (channels, n); what they complete, (rows, hops of samples)."""
-        x = x if x.flags.writeable else x.copy()  # else PyTorch warns
+        x = np.require(x, requirements=("C", "W"))  # PyTorch has no negative strides, and warns if it must not write
         samples = torch.cat([self._waiting, torch.from_numpy(x).to(self._window)], 1)
         T = (samples.shape[1] - WINDOW + HOP) // HOP
         if T == 0:
@@ -51,7 +52,7 @@ class ModelStream:
         # one magnitude (n, F) for all channels: their root mean square
         magnitude = X[0].abs() if len(X) == 1 else X.abs().square().mean(0).sqrt()
         mask, self._state = self._model.separate(magnitude[None], self._state)
-        remove = self._strength * (1 - mask[0])
+        remove = self.strength * (1 - mask[0])
         removed = torch.fft.irfft(remove * X, n=WINDOW) * self._window
         if self._top is not None:
             weight = magnitude[..., self._top]

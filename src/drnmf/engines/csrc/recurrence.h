@@ -79,7 +79,7 @@ static TARGET int NAME(backward)(const Scan *z, const real *dh, real *ds, real *
         NAME(back)(z, t, end - t, dh, ds, G, active);
         for (int64_t i = 0; i < (end - t) * B; i++) {
             const real *x = (const real *)z->x + i % B * z->x_sequence + (t + i / B) * z->x_frame;
-            memcpy(rows + i * (F + 1), x, F * sizeof(real));
+            if (F) memcpy(rows + i * (F + 1), x, F * sizeof(real)); /* without features x may be NULL */
             rows[i * (F + 1) + F] = 1;
         }
         for (int64_t k = 0; k < z->K; k++) {

@@ -95,12 +95,14 @@ typedef struct {
 #define STRIP 13
 #define TILE 2
 #include "arithmetic.h"
+static int allowed = 2; /* how many of the sets beyond the baseline may be used */
 #define HAS(set) __builtin_cpu_supports(set)
-#define BEST(name)                                                      \
-    (HAS("avx512vl") && HAS("avx512dq") && HAS("fma") ? name##_avx512   \
-     : HAS("avx2") && HAS("fma")                      ? name##_avx2     \
-                                                      : name##_baseline)
+#define BEST(name)                                                                     \
+    (allowed > 1 && HAS("avx512vl") && HAS("avx512dq") && HAS("fma") ? name##_avx512   \
+     : allowed > 0 && HAS("avx2") && HAS("fma")                      ? name##_avx2     \
+                                                                     : name##_baseline)
 #else
+static int allowed;
 #define BEST(name) name##_baseline
 #endif
 #define TARGET
@@ -113,6 +115,13 @@ typedef struct {
 EXPORT int size_of_scan(void) { return sizeof(Scan); }
 EXPORT int size_of_network(void) { return sizeof(Network); }
 EXPORT int size_of_stream(void) { return sizeof(Stream); }
+
+/* Use 0, 1 or 2 sets of instructions beyond the baseline at most, AVX2 and AVX-512, for tests; how many are used. */
+enum { used_baseline, used_avx2, used_avx512 };
+EXPORT int allow_instructions(int most) {
+    allowed = most;
+    return BEST(used);
+}
 
 #define FUNCTIONS(real, type)                                                                                     \
     EXPORT int forward_##type(const Scan *scan, real *h) { return BEST(forward_##type)(scan, h); }                \
