@@ -1,8 +1,9 @@
 """Endless mixtures for a network with a memory: B walks through the recordings, in chunks of equal length.
 
-A walk draws an utterance, a room, a noise, their changes (`data.variation`), an SNR and a level. It starts anywhere in
-the utterance and takes it chunk by chunk, each where the last one ended, so that the network's state can be carried on.
-Then another walk begins: the state is reset, and what lies before its first frame is silence.
+A walk draws an utterance, a room, a noise (as often as a list has it), their changes (`data.variation`), an SNR and a
+level. It starts anywhere in the utterance and takes it chunk by chunk, each where the last one ended, so that the
+network's state can be carried on. Then another walk begins: the state is reset, and what lies before its first frame is
+silence.
 
     y = gain (s played at its speed) * room * response          the target: reverberant speech
     v = gain (b + other b' played at their speed) * response    * is a convolution
@@ -170,6 +171,8 @@ class Endless:
         no_room = torch.ones(1, device=self.home)
         self.rooms_NR = pad_sequence([recordings.load(path) for path in pool.rirs] or [no_room], batch_first=True)
         self._noise_paths = pool.background
+        rows = np.array(pool.background_rows or [1] * len(pool.background))
+        self._noise_shares = rows / rows.sum()
         self._room_gain = self.rooms_NR.double().norm(dim=1).tolist()
         if min(self._room_gain) == 0:
             raise InputError(f"{pool.rirs[self._room_gain.index(0)]}: is silent")
@@ -192,7 +195,7 @@ class Endless:
     def draw(self, rng: np.random.Generator) -> Way:
         """Draw a walk."""
         i, room = int(rng.integers(len(self.speech))), int(rng.integers(len(self.rooms_NR)))
-        noise, other = (int(k) for k in rng.integers(len(self.noise), size=2))
+        noise, other = (int(k) for k in rng.choice(len(self.noise), size=2, p=self._noise_shares))
         snr_db, level_dbfs, (lowest_hz, highest_hz) = self._condition(rng)
         latest = max(0, int(self.noise.lengths[other]) - self.step)
         change = draw_variation(rng, self._noise_paths[other], latest)  # half of them without the other noise

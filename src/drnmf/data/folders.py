@@ -1,5 +1,6 @@
 """Folders of recordings: clean speech, noise and room responses to be mixed, or pairs that are mixed already."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,6 +35,7 @@ class Pool:
     rirs: tuple[Path, ...] = ()
     snrs_db: tuple[float, ...] = SNRS_DB
     levels_dbfs: tuple[float, float] = LEVELS_DBFS
+    background_rows: tuple[int, ...] = ()  # how often a list has each background; empty: all alike
 
     def __post_init__(self) -> None:
         low, high = self.levels_dbfs
@@ -53,9 +55,11 @@ class Pool:
         if not mixtures:
             raise InputError("ready pairs of noisy and clean files cannot be mixed anew: use them as fixed mixtures")
         levels = [m.level_dbfs for m in mixtures]
+        backgrounds = Counter(m.background for m in mixtures)
         return cls(
             speech=tuple(dict.fromkeys(m.speech for m in mixtures)),
-            background=tuple(dict.fromkeys(m.background for m in mixtures)),
+            background=tuple(backgrounds),
+            background_rows=tuple(backgrounds.values()),
             rirs=tuple(dict.fromkeys(m.rir for m in mixtures if m.rir is not None)),
             snrs_db=tuple(sorted({m.snr_db for m in mixtures})),
             levels_dbfs=(min(levels), max(levels)),
@@ -106,7 +110,7 @@ class Pool:
             files = getattr(self, name)
             held[name] = files[::every]
             rest[name] = tuple(file for i, file in enumerate(files) if i % every) or files
-        return replace(self, **rest), replace(self, **held)
+        return replace(self, **rest, background_rows=()), replace(self, **held, background_rows=())
 
 
 def hold_out(items: Sequence[Item], every: int = 10) -> tuple[list[Item], list[Item]]:
