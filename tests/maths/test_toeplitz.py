@@ -1,3 +1,5 @@
+import itertools
+
 import torch
 
 from drnmf.maths import toeplitz
@@ -36,7 +38,7 @@ def test_filters_of_real_sounds_are_found_in_a_few_steps():
         return (error * toeplitz.product(columns, error)).sum(1) / (exact * right).sum(1)
 
     losses = [lost(toeplitz.solve(columns, right, start, n_steps=n)) for n in (0, 2, 4, 8, 60)]
-    assert all((after <= before).all() for before, after in zip(losses, losses[1:], strict=False))
+    assert all((after <= before).all() for before, after in itertools.pairwise(losses))
     assert (losses[3] < 0.02).all()
     assert (losses[4] < 1e-4).all()
 

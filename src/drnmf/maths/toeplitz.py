@@ -1,7 +1,7 @@
 """Toeplitz systems by conjugate gradients: symmetric matrices whose entry i, j depends on |i - j| only.
 
 A product with such a matrix is a convolution, and its neighbour among the circulant matrices is inverted by Fourier
-transforms (T. Chan, 1988), which makes a good preconditioner: ten steps are enough for the filters of `training.losses`.
+transforms (T. Chan, 1988), which makes a good preconditioner: ten steps are enough for the filters of SDR losses.
 Nothing depends on the values, so that a CUDA graph can capture it. Names of tensors end in their shape: B systems of K
 equations.
 """

@@ -77,7 +77,7 @@ def speech_gain(estimate_BS: Tensor, reference_BS: Tensor) -> Tensor:
 
 
 def limited_sdr(estimate_BS: Tensor, reference_BS: Tensor, limit_db: float) -> Tensor:
-    """10 log10 (T / (R + tau T)) (B,), T the power of the filtered reference t, R that of the rest e - t, tau the limit.
+    """10 log10 (T / (R + tau T)) (B,), T the power of the filtered reference t, R of the rest e - t, tau the limit.
 
     Without the limit, speech that was clean already would outweigh all that is to be mended: the gradient of an error
     grows as the error falls, at 40 dB a hundred times.
