@@ -1,10 +1,14 @@
 import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 
 import pytest
 
 import workers
+from command import wait_for_file
 from drnmf.errors import InputError
 from drnmf.parallel import in_processes, in_threads
 
@@ -51,6 +55,28 @@ def test_what_is_half_done_is_removed_when_the_run_stops(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         list(in_processes(workers.wait_for_the_end, [tmp_path / "a", tmp_path / "b"], 2, stop_when_it_runs))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_stop_reaches_the_parent_alone():
+    [(_, blocked)] = in_processes(workers.blocked_signals, [0], 2)
+    assert blocked >= {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+
+
+def test_workers_end_with_a_parent_that_is_killed(tmp_path):
+    """They hold standard error open, so it ends with the last of them; SIGTERM does not end them while there is one."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import workers\nfrom pathlib import Path\nfrom drnmf.parallel import in_processes\n"
+        f"folder = Path({str(tmp_path)!r})\n"
+        "if __name__ == '__main__':\n"
+        "    list(in_processes(workers.wait_for_the_end, [folder / 'a', folder / 'b'], 2))\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen([sys.executable, script], stderr=subprocess.PIPE, env=environment) as parent:
+        wait_for_file(tmp_path / "a", parent)
+        wait_for_file(tmp_path / "b", parent)
+        parent.kill()
+        parent.communicate(timeout=5)  # the workers would go on for 10 s
 
 
 @pytest.mark.parametrize("jobs", [0, -1])

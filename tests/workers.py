@@ -1,6 +1,7 @@
 """What worker processes do in tests: functions they can import."""
 
 import os
+import signal
 import time
 
 
@@ -14,6 +15,11 @@ def square(task, progress):
 def die(task, progress):
     """As the kernel ends a process for lack of memory."""
     os._exit(9)
+
+
+def blocked_signals(task, progress):
+    """Those that this process does not hear."""
+    return signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
 def wait_for_the_end(task, progress):

@@ -1,5 +1,6 @@
 """The command `drnmf`."""
 
+import io
 import logging
 import os
 import signal
@@ -46,6 +47,8 @@ Strength = Annotated[float, typer.Option(help="How much of the noise to remove, 
 def main() -> None:
     """Run the command line; a mistake is one line and exit status 2, a run that diverged is 3, Ctrl-C is 130."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as stderr does: names of files need not be UTF-8
     try:
         with needing_pytorch("this command"):
             app()
@@ -82,7 +85,7 @@ def enhance(
     from drnmf.use.streaming import use_one_thread
 
     use_one_thread()
-    _clean_up_on_sigterm()
+    _clean_up_when_stopped()
     if noise is not None:
         _say("--noise is now called --removed; the old name will go with the next release")
         removed = removed or noise
@@ -155,7 +158,7 @@ def evaluate(
     from drnmf.models.folders import load_model
     from drnmf.use.evaluation import evaluate as run
 
-    _clean_up_on_sigterm()
+    _clean_up_when_stopped()
     with _progress() as progress:
         dataset = Dataset(read_manifest(manifest)[::every], progress=progress)
         mixtures = ((m.id, m.snr_db, *dataset.waveforms(m)) for m in dataset.items())
@@ -175,7 +178,7 @@ def score(
     """Score sound files against their clean references."""
     from drnmf.use.evaluation import score_files
 
-    _clean_up_on_sigterm()
+    _clean_up_when_stopped()
     with _progress() as progress:
         table = score_files(estimates, references, noisy=noisy, metrics=metric, jobs=jobs, progress=progress)
     _show(table, save)
@@ -244,7 +247,7 @@ def reproduce(
     if not table:
         if data is None:
             raise InputError("give --data, the folder of the corpus")
-        _clean_up_on_sigterm()
+        _clean_up_when_stopped()
         corpus = run.Corpus.open(data)
         with _progress() as progress:
             run.train_cells(cells, corpus, output, epochs=epochs, jobs=jobs, progress=progress)
@@ -316,7 +319,7 @@ def live(
 @contextmanager
 def _progress() -> Iterator[Progress]:
     """A bar for each kind of work that reports itself as (what, done, total)."""
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    columns = TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     tasks = {}
     with rich.progress.Progress(*columns, console=_stderr, transient=True, disable=not _stderr.is_terminal) as bars:
 
@@ -344,9 +347,12 @@ def _say(text: str) -> None:
     _stderr.print(text, highlight=False, soft_wrap=True, markup=False)
 
 
-def _clean_up_on_sigterm() -> None:
-    """Let a scheduler's stop end the command as Ctrl-C does, without half-written files."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+def _clean_up_when_stopped() -> None:
+    """Let a scheduler's stop, or a terminal that goes away, end the command as Ctrl-C does: no half-written files."""
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)  # Windows has no SIGHUP
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores it
+            signal.signal(number, signal.default_int_handler)
 
 
 if __name__ == "__main__":

@@ -161,7 +161,9 @@ def write_together(contents: Mapping[Path, bytes | str]) -> None:
     try:
         with staged(*contents) as temporaries:
             for temporary, content in zip(temporaries, contents.values(), strict=True):
-                temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+                # names of files need not be UTF-8; their bytes come back as they were
+                data = content.encode(errors="surrogateescape") if isinstance(content, str) else content
+                temporary.write_bytes(data)
                 _sync(temporary)
     except OSError as error:
         raise InputError(f"{next(iter(contents))}: cannot be written ({error.strerror})") from None

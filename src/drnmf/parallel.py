@@ -84,11 +84,11 @@ def in_processes(
 
 @contextmanager
 def _signals_blocked() -> Iterator[None]:
-    """While workers start, which inherit it: Ctrl-C reaches all processes, but the first one is to stop the others."""
+    """While workers start, which inherit it: a stop reaches all processes, but the first one is to stop the others."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
     try:
         yield
     finally:
@@ -117,19 +117,23 @@ _in_worker: dict[str, Any] = {}  # what a worker is given once
 
 
 def _start_worker(work: Callable[..., Any], stop: Event, said: "SimpleQueue[Any]") -> None:
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     os.environ["OMP_NUM_THREADS"] = "1"  # several processes with a thread for each core would wait for each other
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
     _in_worker.update(work=work, stop=stop, said=said)
 
 
-def _end_with_parent() -> None:
-    """A worker outlives no parent, however that ended."""
+def end_with_parent() -> None:
+    """In a process that multiprocessing started: it outlives no parent, however that ended."""
     parent = parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
+
+    def follow() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
 
 
 def _work(task: Any) -> Any:

@@ -1,5 +1,6 @@
 """Through the command line, as a person uses it. `drnmf` runs it in this process, `process` in one of its own."""
 
+import io
 import os
 import re
 import shutil
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,9 +18,13 @@ import numpy as np
 import pytest
 import soundfile
 import torch
+from rich.console import Console
 
 from command import listen_to_ctrl_c
 from drnmf import cli, enhance, save_model
+from drnmf.data.folders import Pool
+from drnmf.data.manifests import read_manifest, write_manifest
+from drnmf.pictures.show import draw_file, save
 from drnmf.signal import audio
 from drnmf.signal.metrics import sdr
 from examples import AUDIO, build, recording
@@ -35,7 +41,7 @@ def model(tmp_path_factory) -> str:
 @pytest.fixture
 def drnmf(monkeypatch, capsys, model) -> Callable[..., tuple[int, str]]:
     """`status, what it says = drnmf("enhance", ...)`, with the small model."""
-    handler = signal.getsignal(signal.SIGTERM)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
 
     def run(*arguments: object) -> tuple[int, str]:
         options = ["-m", model] if arguments[0] == "enhance" and "-m" not in arguments else []
@@ -49,7 +55,8 @@ def drnmf(monkeypatch, capsys, model) -> Callable[..., tuple[int, str]]:
         return status, capsys.readouterr().err
 
     yield run
-    signal.signal(signal.SIGTERM, handler)
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture
@@ -237,6 +244,61 @@ def test_a_reader_that_goes_away_is_no_traceback(process, tmp_path, model):
     said = run.stderr.read().decode()
     assert run.wait(60) == 2
     assert said == "drnmf: stdout: cannot be written (Broken pipe)\n"
+
+
+ODD = [b"\xff\xfe.flac", b"d\xfc\xe4/a.flac", b"[/red].flac", b"two\nlines.flac", b" .flac", b"-o.flac", b"$a$.flac"]
+
+
+def test_names_that_are_not_utf_8_or_look_like_something_else(drnmf, tmp_path, monkeypatch):
+    console = Console(file=io.StringIO(), force_terminal=True)  # the names also go through the progress bar
+    monkeypatch.setattr(cli, "_stderr", console)
+    names = [os.fsdecode(name) for name in ODD]
+    for name in names:
+        (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
+        audio.write(tmp_path / "in" / name, noisy(seconds=0.2), 16000)
+    (tmp_path / "in" / os.fsdecode(b"broken\xff.flac")).write_bytes(b"fLaC and nothing")
+    status, _ = drnmf("enhance", tmp_path / "in", "-o", tmp_path / "out", "--jobs", 2)
+    assert status == 1
+    said = console.file.getvalue()
+    assert "broken\udcff.flac: cannot be read as sound" in said
+    assert f"{len(names)} enhanced, 1 failed" in said
+    assert {path.name for path in audio_files(tmp_path / "out")} == {Path(name).name for name in names}
+
+
+def audio_files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def test_names_that_are_not_utf_8_in_scores_manifests_and_pictures(drnmf, tmp_path):
+    name = os.fsdecode(b"\xff\xfe $x^$.flac")
+    (tmp_path / "in").mkdir(exist_ok=True)
+    shutil.copy(AUDIO / "speech/austen_0880.flac", tmp_path / "in" / name)
+    manifest = tmp_path / os.fsdecode(b"tr\xe4in.csv")
+    write_manifest(manifest, Pool.from_folders(tmp_path / "in", AUDIO / "noise").draw(defaultdict(lambda: 9), seed=0))
+    assert [m.speech.name for m in read_manifest(manifest)] == [name]
+    (tmp_path / "in" / os.fsdecode(b"broken\xff.flac")).write_bytes(b"fLaC and nothing")
+    status, _ = drnmf("score", tmp_path / "in", tmp_path / "in", "--metric", "sdr", "--jobs", 1)
+    assert status == 1
+    save(draw_file(build("drnmf").float(), tmp_path / "in" / name, name="$"), tmp_path / "a.png")
+
+
+@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGHUP])
+def test_a_scheduler_s_stop_and_a_terminal_that_goes_away_are_like_ctrl_c(drnmf, tmp_path, monkeypatch, sign):
+    def stop(*_: object) -> None:
+        assert list(tmp_path.glob(".out*.wav"))
+        os.kill(os.getpid(), sign)
+
+    audio.write(tmp_path / "in.wav", noisy(), 16000)
+    monkeypatch.setattr(audio.Writer, "write", stop)
+    signal.signal(sign, lambda *_: None)  # should the command leave it, it must not end the tests
+    assert drnmf("enhance", tmp_path / "in.wav", "-o", tmp_path / "out.wav")[0] == 130
+    assert [path.name for path in tmp_path.iterdir()] == ["in.wav"]
+
+
+def test_nohup_is_respected(drnmf, tmp_path):
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    drnmf("enhance", tmp_path / "missing.wav", "-o", tmp_path / "out.wav")
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 
 
 @pytest.mark.parametrize(("jobs", "sign"), [(1, signal.SIGTERM), (2, signal.SIGINT)])

@@ -439,6 +439,40 @@ def test_one_bad_file_does_not_stop_the_others(tree, tmp_path):
     assert len(files(tmp_path / "out")) == 4
 
 
+def test_a_second_run_takes_one_look_at_each_file(tmp_path, monkeypatch):
+    """Comparing every task with every other took 40 s for 10,000 files."""
+    tasks = [Task(Path(f"{i}.wav"), tmp_path) for i in range(200)]
+    compared = []
+    monkeypatch.setattr(Task, "__hash__", lambda task: compared.append(task) or id(task))
+    monkeypatch.setattr(Task, "__eq__", lambda task, other: compared.append(task) or task is other)
+    assert list(enhance_tree(tasks, MODEL).skipped) == tasks
+    assert len(compared) <= 2 * len(tasks)
+
+
+def test_no_output_replaces_another(tree, tmp_path):
+    (tmp_path / "sub").mkdir()
+    for same in (tmp_path / "sub/../x.flac", tmp_path / "here/x.flac"):
+        (tmp_path / "here").is_symlink() or (tmp_path / "here").symlink_to(".")
+        with pytest.raises(InputError, match=r"x\.flac: cannot hold both"):
+            enhance_file(tree / "a.wav", tmp_path / "x.flac", MODEL, removed=same)
+    with pytest.raises(InputError, match="out: cannot hold both"):
+        plan([tree], tmp_path / "out", removed=tmp_path / "sub/../out")
+    write(tree / "sub/a.wav", noisy(seconds=0.3), 16000)
+    with pytest.raises(InputError, match=r"in/sub/a\.wav and .*in/a\.wav would both become .*out/sub/a\.wav"):
+        plan(
+            [tree], tmp_path / "out", removed=tmp_path / "out/sub"
+        )  # what is kept of one, what is removed from another
+    assert len(plan([tree / "a.wav", tree / "a.wav"], tmp_path / "out")) == 1
+
+
+def test_a_link_that_leads_nowhere_is_one_failure(tree, tmp_path):
+    for name, target in {"loop.wav": "loop.wav", "nowhere.wav": "missing"}.items():
+        (tree / name).symlink_to(target)
+    result = enhance_tree(plan([tree], tmp_path / "out"), MODEL)
+    assert [len(result.done), len(result.failures)] == [5, 2]
+    assert all("no such file" in failure for failure in result.failures)
+
+
 def test_shards_do_every_task_once():
     tasks = [Task(Path(f"{i}.wav"), Path(f"out/{i}.wav")) for i in range(10)]
     parts = [shard(tasks, f"{i}/3") for i in (1, 2, 3)]

@@ -32,7 +32,7 @@ def read_manifest(path: Path | str) -> list[Mixture]:
     """Read a manifest, and check that every file it names exists."""
     path = Path(path)
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
+        with path.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
             reader = csv.DictReader(file)
             missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
             if missing:
@@ -40,7 +40,7 @@ def read_manifest(path: Path | str) -> list[Mixture]:
             mixtures = [_mixture(row, path, reader.line_num) for row in reader]
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
-    except (UnicodeDecodeError, csv.Error) as error:
+    except csv.Error as error:
         raise InputError(f"{path}: is not a CSV file: {error}") from error
     if not mixtures:
         raise InputError(f"{path}: has no rows")

@@ -32,6 +32,7 @@ from drnmf.files import make_folder, write_atomically
 from drnmf.models.folders import CONFIG, load_model
 from drnmf.models.kinds import MODELS
 from drnmf.paper.waspaa2017 import RECIPES, ROWS, SEED, SIZES, Row, ablations, merged, pace, settings
+from drnmf.parallel import end_with_parent
 from drnmf.progress import Progress, silent
 from drnmf.signal.spectra import SAMPLE_RATE, istft, stft
 from drnmf.use.evaluation import evaluate
@@ -211,6 +212,7 @@ def _ready(waiting: Iterable[Cell], running: Iterable[Cell], dictionaries: dict[
 
 def _train_alone(cell: Cell, corpus: Corpus, folder: Path, epochs: int | None) -> None:
     """The work of one process; what it says goes to the file `log`."""
+    end_with_parent()
     make_folder(folder / cell.id)
     with (folder / cell.id / "log").open("a") as file:
         for stream in (1, 2):  # standard output and errors

@@ -35,7 +35,7 @@ def draw_model(model: Separator, *, name: str) -> "Figure":
         )
     *_, last = spectra.values()
     n_noise = last.shape[1] - model.n_speech
-    title = f"{name}: {kind} with {model.n_speech} speech and {n_noise} noise atoms"
+    title = f"{_shown(name)}: {kind} with {model.n_speech} speech and {n_noise} noise atoms"
     return plots.layers(spectra, model.n_speech, title=title, learned=model.learned())
 
 
@@ -63,7 +63,7 @@ def draw_file(
     magnitude = stft(x).abs()
     model = copy.deepcopy(model).float()
     mask = model(magnitude[None])[0][0]
-    titles = titles or (f"Noisy: {Path(path).name}{part}", f"Enhanced by {name}")
+    titles = titles or (f"Noisy: {_shown(Path(path).name)}{part}", f"Enhanced by {_shown(name)}")
     heard = model.heard(magnitude)
     if not heard:
         return plots.masking(magnitude, mask, titles=titles)
@@ -100,3 +100,8 @@ def _part(path: Path | str, start: float, seconds: float) -> tuple[Tensor, str]:
     x, _ = audio.read(path, sample_rate=SAMPLE_RATE, start=first, count=last - first)
     whole = last - first == length
     return x.mean(0), "" if whole else f", {first / SAMPLE_RATE:g} to {last / SAMPLE_RATE:g} s"
+
+
+def _shown(name: str) -> str:
+    """A name as text in a picture: it need not be UTF-8, and a dollar would begin a formula."""
+    return name.encode(errors="backslashreplace").decode().replace("$", r"\$")

@@ -7,6 +7,7 @@ names it.
 """
 
 import logging
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -164,7 +165,7 @@ class Writer:
         with ExitStack() as stack:
             self._temporary = temporary or stack.enter_context(staged(self.path))[0]
             with self._trouble():
-                self._file = soundfile.SoundFile(self._temporary, "w", rate, channels, subtype, format=format)
+                self._file = soundfile.SoundFile(_name(self._temporary), "w", rate, channels, subtype, format=format)
             stack.push(self._close)
             self._stack = stack.pop_all()
 
@@ -192,7 +193,7 @@ class Writer:
         """Close the file and see that nothing is missing: a disk can be full without any write having failed."""
         with self._trouble():
             self._file.close()
-            arrived = self.samples if kind else soundfile.info(self._temporary).frames
+            arrived = self.samples if kind else soundfile.info(_name(self._temporary)).frames
             if not self.samples <= arrived < self.samples + _BLOCK:  # some encodings fill up their last block
                 raise OSError("the end is missing")
         if kind is None and self.clipped:
@@ -255,13 +256,18 @@ def _open(path: Path | str) -> soundfile.SoundFile:
     if not Path(path).is_file():
         raise InputError(f"{path}: is a folder, not a sound file" if Path(path).is_dir() else f"{path}: no such file")
     try:
-        file = soundfile.SoundFile(path)
+        file = soundfile.SoundFile(_name(path))
     except (soundfile.LibsndfileError, OSError, TypeError) as error:  # TypeError: a raw format has no header to read
         raise InputError(f"{path}: cannot be read as sound: {_reason(error)}") from error
     if file.frames <= 0:
         file.close()
         raise InputError(f"{path}: is empty, it has no samples")
     return file
+
+
+def _name(path: Path | str) -> bytes | str:
+    """A path as soundfile takes it: names need not be UTF-8, which it would encode them to."""
+    return os.fsencode(path) if os.name == "posix" else str(path)
 
 
 def _decode(file: soundfile.SoundFile, path: Path | str, start: int, stop: int, channel: int | None) -> Samples:

@@ -6,6 +6,7 @@ float32 subtraction; lossy encodings add what they lose.
 """
 
 import logging
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -164,8 +165,13 @@ def _check_targets(source: Path | str, targets: Sequence[Path | str], overwrite:
             raise InputError(f"{target}: is the input itself; choose another output")
         elif target.exists() and not overwrite:
             raise InputError(f"{target}: exists already; choose another name, or use --overwrite (overwrite=True)")
-    if len(targets) == 2 and Path(targets[0]) == Path(targets[1]):
+    if len(targets) > len(set(map(_place, targets))):
         raise InputError(f"{targets[0]}: cannot hold both what is kept and what is removed; choose two names")
+
+
+def _place(target: Path | str) -> str:
+    """Where a file will lie, however it is named: a link in its own place is replaced, not followed."""
+    return os.path.join(os.path.realpath(Path(target).parent), Path(target).name)
 
 
 def _subtype(target: Path | str, like: str, raw: bool = False) -> str:

@@ -4,6 +4,7 @@
 they are complete, so whatever exists is done, and a second run continues where the first one stopped.
 """
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -50,15 +51,19 @@ def plan(inputs: Sequence[Path], output: Path, *, removed: Path | None = None, s
             raise InputError(f"{folder}: is a file; several files need a folder to be written to")
     if any(str(given) == PIPE for given in (*inputs, output)):
         raise InputError(f"{PIPE} stands for one stream of sound: it goes with no other input, and with no folder")
-    outputs = {folder.resolve() for folder in (output, removed) if folder is not None}
+    outputs = [Path(os.path.realpath(folder)) for folder in (output, removed) if folder is not None]
+    if len(outputs) > len(set(outputs)):
+        raise InputError(f"{output}: cannot hold both what is kept and what is removed; choose two folders")
     tasks: dict[Path, Task] = {}
+    becomes: dict[Path, Path] = {}
     for source, name in _sources(inputs):
-        if outputs & set(source.resolve().parents):
+        if not set(outputs).isdisjoint(Path(os.path.realpath(source)).parents):
             continue  # the result of an earlier run, when it lies below the input
         name = name if suffix is None else name.with_suffix(suffix)
-        task = Task(source, output / name, None if removed is None else removed / name)
-        if tasks.setdefault(name, task) != task:
-            raise InputError(f"{source} and {tasks[name].source} would both become {task.target}; do one of them apart")
+        for place in (folder / name for folder in outputs):
+            if (other := becomes.setdefault(place, source)) != source:
+                raise InputError(f"{source} and {other} would both become {place}; do one of them apart")
+        tasks[name] = Task(source, output / name, None if removed is None else removed / name)
     if not tasks:
         raise InputError(f"{output}: holds all the input; choose another output")
     return list(tasks.values())
@@ -103,8 +108,9 @@ def enhance_tree(
     progress: Progress = silent,
 ) -> Result:
     """Enhance every file that has not been done before, in `jobs` processes; what fails does not stop the others."""
-    skipped = [] if overwrite else [task for task in tasks if all(path.exists() for path in _written(task))]
-    left = [task for task in tasks if task not in set(skipped)]
+    is_done = [not overwrite and all(path.exists() for path in _written(task)) for task in tasks]
+    skipped = [task for task, done in zip(tasks, is_done, strict=True) if done]
+    left = [task for task, done in zip(tasks, is_done, strict=True) if not done]
     model = load_model(model) if isinstance(model, str | Path) else model
     work = partial(_attempt, model=model, strength=strength, overwrite=overwrite)
     results: dict[int, str | None] = {}
