@@ -139,7 +139,29 @@ def test_the_commands_of_the_readme_work():
         parse("drnmf enhance a.wav --no-such-option")
 
 
-def test_a_table_that_cannot_be_saved_is_one_line(workshop):
+@pytest.mark.parametrize("command", ["score", "evaluate"])
+def test_a_table_that_cannot_be_saved_is_one_line_before_anything_is_scored(command, workshop, monkeypatch):
+    monkeypatch.setattr("drnmf.use.evaluation.score_pair", lambda *_, **__: pytest.fail("scoring has begun"))
     clean = workshop / "pairs" / "clean"
-    done = drnmf("score", clean, clean, "--metric", "si_sdr", "--jobs", 1, "--save", workshop / "no/scores", status=2)
-    assert "no/scores.csv: cannot be written" in done.stderr
+    arguments = {"score": (clean, clean, "--jobs", 1), "evaluate": (workshop / "model", workshop / "test.csv")}[command]
+    done = drnmf(command, *arguments, "--metric", "si_sdr", "--save", workshop / "no/scores", status=2)
+    assert "no/scores: cannot be written, the folder" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["set.csv", "pairs"])
+def test_mixtures_that_exist_are_replaced_only_if_one_says_so(name, workshop, noise_dir, tmp_path):
+    """Nor is anything beside them touched, such as a train.tmp of one's own."""
+    other = tmp_path / "set.tmp"
+    other.write_text("mine")
+    arguments = ["mix", workshop / "voices", noise_dir, "-o", tmp_path / name, "--seed"]
+    drnmf(*arguments, 1)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    done = drnmf(*arguments, 2, status=2)
+    assert "exists already; choose another name, or use --overwrite" in done.stderr
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    drnmf(*arguments, 2, "--overwrite")
+    after = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert after.keys() == before.keys()
+    assert after != before
+    assert other.read_text() == "mine"

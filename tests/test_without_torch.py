@@ -146,3 +146,11 @@ def test_a_command_that_needs_pytorch_is_one_line(arguments, what, tmp_path, spe
     assert len(lines) == 1
     assert lines[0].endswith(f"{what} needs PyTorch: pip install 'drnmf[train]'")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("package", "name"), [("lightning", "Lightning"), ("pydantic", "Pydantic")])
+def test_training_without_its_packages_is_one_line(package, name, tmp_path):
+    refusing = REFUSING.replace('("torch", "lightning", "matplotlib")', repr((package,)))
+    command = [sys.executable, "-c", refusing + COMMAND, "train", "recipe.toml", "-o", str(tmp_path / "run")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (2, f"drnmf: this command needs {name}: pip install 'drnmf[train]'\n")

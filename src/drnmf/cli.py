@@ -41,6 +41,7 @@ Seed = Annotated[int, typer.Option(help="Seed of the random choices.")]
 Epochs = Annotated[int | None, typer.Option(help="Train for at most this many epochs, instead of the recipe's number.")]
 Metric = Annotated[list[str] | None, typer.Option(help="sdr, si_sdr, pesq or stoi. Repeat for several. [default: all]")]
 Save = Annotated[Path | None, typer.Option(help="Also write the table to SAVE.csv, SAVE.json and SAVE.md.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace files that exist.")]
 Strength = Annotated[float, typer.Option(help="How much of the noise to remove, from 0 to 1.", min=0, max=1)]
 
 
@@ -69,7 +70,7 @@ def enhance(
     removed: Annotated[Path | None, typer.Option(help="Also write what is removed, to this file or folder.")] = None,
     noise: Annotated[Path | None, typer.Option(hidden=True)] = None,
     format: Annotated[str | None, typer.Option(help="wav, flac, ogg, mp3, ... [default: the input's format]")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that exist.")] = False,
+    overwrite: Overwrite = False,
     jobs: Jobs = 1,
     shard: Annotated[str | None, typer.Option(metavar="I/N", help="Do only part I of N of the files.")] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Sound on - is 16-bit PCM without a header, not WAV.")] = False,
@@ -158,6 +159,7 @@ def evaluate(
     from drnmf.models.folders import load_model
     from drnmf.use.evaluation import evaluate as run
 
+    _check_place(save)
     _clean_up_when_stopped()
     with _progress() as progress:
         dataset = Dataset(read_manifest(manifest)[::every], progress=progress)
@@ -178,6 +180,7 @@ def score(
     """Score sound files against their clean references."""
     from drnmf.use.evaluation import score_files
 
+    _check_place(save)
     _clean_up_when_stopped()
     with _progress() as progress:
         table = score_files(estimates, references, noisy=noisy, metrics=metric, jobs=jobs, progress=progress)
@@ -196,12 +199,17 @@ def mix(
     snr: Annotated[list[float] | None, typer.Option(help="SNR in dB. Repeat for several. [default: -6 to 9]")] = None,
     level: Annotated[tuple[float, float], typer.Option(help="Range of speech levels in dBFS.")] = (-33.0, -25.0),
     seed: Seed = 2016,
+    overwrite: Overwrite = False,
 ) -> None:
     """Draw random mixtures of speech and noise: a manifest of them, or the sound files themselves."""
     from drnmf.data.folders import SNRS_DB, Pool
     from drnmf.data.manifests import write_manifest, write_mixtures
     from drnmf.data.recordings import Recordings, scan
 
+    written = [output] if output.suffix == ".csv" else [output / "noisy", output / "clean"]
+    for path in written:
+        if os.path.exists(path) and not overwrite:
+            raise InputError(f"{path}: exists already; choose another name, or use --overwrite")
     pool = replace(Pool.from_folders(speech, noise, rooms), snrs_db=tuple(snr or SNRS_DB), levels_dbfs=level)
     with _progress() as progress:
         sizes = scan(pool.files, progress=progress)
@@ -330,6 +338,12 @@ def _progress() -> Iterator[Progress]:
             bars.update(tasks[kind], description=what, completed=done, total=total or None, visible=done != total)
 
         yield report
+
+
+def _check_place(save: Path | None) -> None:
+    """Find out now, not after hours of scoring, that a table cannot be saved."""
+    if save is not None and not os.path.isdir(save.parent):
+        raise InputError(f"{save}: cannot be written, the folder {save.parent} does not exist; make it first")
 
 
 def _show(table: "Table", save: Path | None) -> None:

@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+_PACKAGES = {"torch": "PyTorch", "lightning": "Lightning", "pydantic": "Pydantic"}
+
 
 class InputError(ValueError):
     """The caller's mistake, in one line that names the file or value and, where there is one, the remedy."""
@@ -27,10 +29,11 @@ def shown(value: object) -> str:
 
 @contextmanager
 def needing_pytorch(what: str) -> Iterator[None]:
-    """Around imports of what needs PyTorch: where it is not installed, say so in one line."""
+    """Around imports of what needs PyTorch, or what trains with it: where it is not installed, say so in one line."""
     try:
         yield
     except ModuleNotFoundError as error:
-        if error.name != "torch":
+        package = _PACKAGES.get((error.name or "").partition(".")[0])
+        if package is None:
             raise
-        raise InputError(f"{what} needs PyTorch: pip install 'drnmf[train]'") from None
+        raise InputError(f"{what} needs {package}: pip install 'drnmf[train]'") from None
