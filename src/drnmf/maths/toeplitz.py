@@ -45,7 +45,7 @@ def _circulant(column_BK: Tensor) -> Tensor:
     K = column_BK.shape[1]
     j_K = torch.arange(K, dtype=column_BK.dtype, device=column_BK.device)
     reverse_BK = torch.cat([column_BK[:, :1], column_BK[:, 1:].flip(1)], 1)
-    eigenvalues_BF = torch.fft.rfft(((K - j_K) * column_BK + j_K * reverse_BK) / K).real
+    eigenvalues_BF: Tensor = torch.fft.rfft(((K - j_K) * column_BK + j_K * reverse_BK) / K).real
     return eigenvalues_BF.clamp_min(_LEAST * eigenvalues_BF.amax(1, keepdim=True) + _TINY)
 
 
