@@ -1,5 +1,6 @@
 """Find sound files, and write any file so that nobody ever reads half of it."""
 
+import errno
 import itertools
 import os
 import stat
@@ -7,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from secrets import token_hex
+from typing import BinaryIO
 
 from drnmf.errors import InputError
 
@@ -135,20 +137,27 @@ def _has_name(descriptor: int, path: Path) -> bool:
     return path.is_file() and os.path.samestat(os.fstat(descriptor), path.stat())
 
 
-def read_plain(path: Path | str, most: int) -> bytes:
-    """The content of a file, of at most `most` bytes; pipes and devices, which may never end, are refused unopened."""
-    path = Path(path)
+@contextmanager
+def open_plain(path: Path | str, most: int) -> Iterator[BinaryIO]:
+    """A file to be read, of at most `most` bytes; pipes and devices, which may never end, are refused unopened."""
     try:
-        status = path.stat()
-        plain = stat.S_ISREG(status.st_mode)
-        content = path.read_bytes() if plain and status.st_size <= most else b""
-    except (OSError, ValueError) as error:  # a ValueError is a name that holds a NUL
-        raise InputError(f"{path}: cannot be read ({getattr(error, 'strerror', error)})") from None
-    if not plain:
-        raise InputError(f"{path}: is not a plain file")
-    if status.st_size > most:
-        raise InputError(f"{path}: has {status.st_size} bytes, more than the {most} that it could need")
-    return content
+        if "\0" in str(path):
+            raise OSError(errno.EINVAL, "no file has a name with NUL")
+        status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "not a plain file")
+        if status.st_size > most:
+            raise OSError(errno.EFBIG, f"{status.st_size} bytes, {most} are the most")
+        with open(path, "rb") as file:
+            yield file
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def read_plain(path: Path | str, most: int) -> bytes:
+    """The content of such a file."""
+    with open_plain(path, most) as file:
+        return file.read()
 
 
 def write_atomically(path: Path | str, content: bytes | str) -> None:

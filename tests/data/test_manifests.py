@@ -1,4 +1,6 @@
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ import torch
 from drnmf.data.batches import Dataset
 from drnmf.data.folders import Pool, read_pairs
 from drnmf.data.manifests import read_manifest, write_manifest, write_mixtures
+from drnmf.data.mixing import Mixture
 from drnmf.data.recordings import Recordings, scan
 from drnmf.errors import InputError
 from drnmf.signal import audio
@@ -104,8 +107,21 @@ def test_written_mixtures_are_the_datasets_mixtures(tmp_path, pool):
         ("", "no column id"),
         ("id,speech,background\n", "no column rir"),
         (HEADER, "no rows"),
-        (HEADER + "a,s.flac,,b.flac,zero,0,-25\n", r"a\.csv, line 2: invalid literal"),
-        (HEADER + "a,s.flac,,b.flac,0,nan,-25\n", "line 2: is incomplete"),
+        (
+            HEADER + "a,s.flac,,b.flac,zero,0,-25\n",
+            r"a\.csv, line 2: offset, .* must be numbers, .* got 'zero', '0', '-25'",
+        ),
+        (HEADER + "a,s.flac,,b.flac,0,nan,-25\n", "line 2: snr_db and level_dbfs must lie between -200 and 200 dB"),
+        (HEADER + "a,s.flac,,b.flac,0,0,inf\n", "line 2: snr_db and level_dbfs must lie between -200 and 200 dB"),
+        (HEADER + "a,s.flac,,b.flac,0,-4000,-25\n", "line 2: snr_db and level_dbfs must lie between"),
+        (HEADER + "a,s.flac,,b.flac,0.5,0,-25\n", "line 2: offset, .* the first a whole one"),
+        (HEADER + "a,s.flac,,b.flac,-1,0,-25\n", "line 2: offset must be the number of a sample, got '-1'"),
+        (HEADER + f"a,s.flac,,b.flac,{'9' * 400},0,-25\n", "line 2: offset must be the number of a sample, got '9+"),
+        (HEADER + f"a,s.flac,,b.flac,{'9' * 5000},0,-25\n", "line 2: offset, .* must be numbers"),
+        (HEADER + f"a,{'s' * 5000},,b.flac,0,0,-25\n", "names .*ss, which does not exist"),
+        (HEADER + "a,s\0.flac,,b.flac,0,0,-25\n", "names .*s\0.flac, which does not exist"),
+        (HEADER + f"a,s.flac,,b.flac,0,0,{'-' * 200000}\n", "is not a CSV file: field larger"),
+        (HEADER + 'a,"s.flac,,b.flac,0,0,-25\n' + "\n" * 9, "is incomplete: it has 2 of 7 columns"),
         (HEADER + "a,,,b.flac,0,0,-25\n", "line 2: is incomplete"),
         (HEADER + "a,s.flac,,b.flac,0\n", "line 2"),
         (HEADER + "a,gone.flac,,gone2.flac,0,0,-25\n", r"names .*gone\.flac, which does not exist \(and 1 more"),
@@ -117,6 +133,41 @@ def test_a_bad_manifest_is_told_in_one_line(tmp_path, text, reason):
         read_manifest(tmp_path / "a.csv")
     assert "a.csv" in str(error.value)
     assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 500 + 2 * len(str(tmp_path))
+
+
+def test_a_file_is_looked_at_once_however_many_rows_name_it(tmp_path, pool, monkeypatch):
+    mixtures = pool.draw(scan(pool.files), seed=1, count=1000)
+    write_manifest(tmp_path / "a.csv", mixtures)
+    looked, look = [], os.path.isfile
+    monkeypatch.setattr(os.path, "isfile", lambda path: looked.append(path) or look(path))
+    assert len(read_manifest(tmp_path / "a.csv")) == 1000
+    assert len(looked) == len(pool.files) == 9
+
+
+def test_columns_come_in_any_order_and_others_are_ignored(tmp_path, speech_dir, noise_dir):
+    speech, noise = speech_dir / "austen_0880.flac", noise_dir / "hum.flac"
+    text = f"note,snr_db,level_dbfs,offset,background,rir,speech,id\nx,3,-25,7,{noise},,{speech},a\n\n"
+    (tmp_path / "a.csv").write_text(text)
+    assert read_manifest(tmp_path / "a.csv") == [Mixture("a", speech, None, noise, 7, 3.0, -25.0)]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="has no such files")
+@pytest.mark.parametrize("what", ["pipe", "device", "a terabyte of nothing"])
+def test_a_manifest_that_never_ends_is_not_read(what, tmp_path):
+    path = tmp_path / "a.csv"
+    make = {"pipe": os.mkfifo, "device": lambda path: path.symlink_to("/dev/zero")}
+    make.get(what, Path.touch)(path)
+    if what not in make:
+        os.truncate(path, 2**40)
+    with pytest.raises(InputError, match=r"a\.csv: cannot be read \((not a plain file|\d+ bytes, \d+ are the most)\)"):
+        read_manifest(path)
+
+
+@pytest.mark.parametrize("option", [{"snrs_db": (1e300,)}, {"levels_dbfs": (float("nan"), 0.0)}, {"snrs_db": (-201,)}])
+def test_mixtures_beyond_all_sound_are_not_drawn(option, pool):
+    with pytest.raises(InputError, match=r"must lie between -200 and 200 dB"):
+        replace(pool, **option)
 
 
 def test_what_is_not_a_manifest_is_refused(tmp_path, speech_dir):

@@ -257,7 +257,7 @@ def convert(dtype: torch.dtype, *names: str) -> Callable[[dict[str, torch.Tensor
         (convert(torch.int32), "do not belong together"),
         (lambda t: t.update(more=torch.zeros(1)), "do not belong together.*more"),
         (lambda t: t.pop("log_h0"), "do not belong together.*log_h0"),
-        (lambda t: t.update(log_h0=torch.zeros(2**18)), "has [0-9]+ bytes, more than the [0-9]+ that it could need"),
+        (lambda t: t.update(log_h0=torch.zeros(2**18)), r"cannot be read \(\d+ bytes, \d+ are the most\)"),
     ],
 )
 def test_weights_that_nobody_can_compute_with_are_refused_in_one_line(change, message, tmp_path):
@@ -330,7 +330,7 @@ def test_what_never_ends_is_not_read(name, make, tmp_path):
     path = saved(tmp_path) / name
     path.unlink()
     make(path)
-    with pytest.raises(InputError, match=r"is not a plain file|more than the \d+|it has no config\.json"):
+    with pytest.raises(InputError, match=r"\(not a plain file\)|\d+ are the most|it has no config\.json"):
         load_model(tmp_path)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from drnmf.data.mixing import Item, Mixture, Pair
+from drnmf.data.mixing import Item, Mixture, Pair, check_decibels
 from drnmf.data.recordings import Sizes, shorter
 from drnmf.data.variation import draw_variation
 from drnmf.errors import InputError, raise_first
@@ -38,6 +38,8 @@ class Pool:
     background_rows: tuple[int, ...] = ()  # how often a list has each background; empty: all alike
 
     def __post_init__(self) -> None:
+        check_decibels("an SNR", *self.snrs_db)
+        check_decibels("a level", *self.levels_dbfs)
         low, high = self.levels_dbfs
         if low > high:
             raise InputError(f"levels {self.levels_dbfs} must be (lowest, highest)")

@@ -12,39 +12,40 @@ import csv
 import io
 import os
 from collections import Counter
-from collections.abc import Sequence
-from math import isfinite
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from drnmf.data.mixing import Mixture
-from drnmf.data.recordings import Recordings, files_of
-from drnmf.errors import InputError, raise_first
-from drnmf.files import make_folder, write_atomically
+from drnmf.data.mixing import Mixture, check_decibels
+from drnmf.data.recordings import Recordings
+from drnmf.errors import InputError, raise_first, shown
+from drnmf.files import make_folder, open_plain, write_atomically
 from drnmf.parallel import in_threads
 from drnmf.progress import Progress, silent
 from drnmf.signal import audio
 from drnmf.signal.spectra import SAMPLE_RATE
 
+_MOST_BYTES = 2**28  # over a million rows
+_LATEST = 2**48  # no file has as many samples
 COLUMNS = ("id", "speech", "rir", "background", "offset", "snr_db", "level_dbfs")
 
 
 def read_manifest(path: Path | str) -> list[Mixture]:
     """Read a manifest, and check that every file it names exists."""
     path = Path(path)
-    try:
-        with path.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
-            reader = csv.DictReader(file)
-            missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
-            if missing:
-                raise InputError(f"{path}: has no column {missing[0]}; a manifest has {', '.join(COLUMNS)}")
-            mixtures = [_mixture(row, path, reader.line_num) for row in reader]
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
-    except csv.Error as error:
-        raise InputError(f"{path}: is not a CSV file: {error}") from error
+    with open_plain(path, _MOST_BYTES) as file:
+        text = io.TextIOWrapper(file, newline="", encoding="utf-8-sig", errors="surrogateescape")
+        rows = csv.reader(text)
+        try:
+            files, mixtures = _mixtures(rows, path.parent)
+        except csv.Error as error:
+            raise InputError(f"{path}: is not a CSV file: {error}") from error
+        except InputError as error:
+            line = f", line {rows.line_num}" if rows.line_num > 1 else ""
+            raise InputError(f"{path}{line}: {error}") from None
     if not mixtures:
         raise InputError(f"{path}: has no rows")
-    raise_first([f"{path}: names {file}, which does not exist" for file in files_of(mixtures) if not file.is_file()])
+    missing = [name[:300] for name, file in files.items() if not os.path.isfile(file)]  # Path's raises if too long
+    raise_first([f"{path}: names {path.parent / name}, which does not exist" for name in missing])
     return mixtures
 
 
@@ -90,13 +91,38 @@ def write_mixtures(
     in_threads(write, mixtures, "writing mixtures", progress)
 
 
-def _mixture(row: dict[str, str], path: Path, line: int) -> Mixture:
+def _mixtures(rows: Iterator[list[str]], folder: Path) -> tuple[dict[str, Path], list[Mixture]]:
+    """The files that a table names, and its mixtures; its first row has the names of its columns."""
+    names = next(rows, [])
+    for name in COLUMNS:
+        if name not in names:
+            raise InputError(f"has no column {name}; a manifest has {', '.join(COLUMNS)}")
+    columns = [names.index(name) for name in COLUMNS]
+    files: dict[str, Path] = {}  # each is made and looked at once, however many rows name it
+    mixtures = []
+    for row in rows:
+        if not row:  # an empty line
+            continue
+        if len(row) <= max(columns):
+            raise InputError(f"is incomplete: it has {len(row)} of {len(names)} columns")
+        id, speech, rir, background, *numbers = (row[column] for column in columns)
+        if not (id and speech and background):
+            raise InputError("is incomplete: it needs an id, speech and a background")
+        for name in (speech, rir, background):
+            if name and name not in files:
+                files[name] = folder / name
+        room = files[rir] if rir else None
+        mixtures.append(Mixture(id, files[speech], room, files[background], *_numbers(*numbers)))
+    return files, mixtures
+
+
+def _numbers(offset: str, snr_db: str, level_dbfs: str) -> tuple[int, float, float]:
     try:
-        offset, snr_db, level_dbfs = int(row["offset"]), float(row["snr_db"]), float(row["level_dbfs"])
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{path}, line {line}: {error}") from error
-    if not (isfinite(snr_db) and isfinite(level_dbfs) and row["id"] and row["speech"] and row["background"]):
-        raise InputError(f"{path}, line {line}: is incomplete or has numbers that are not finite")
-    speech, background = path.parent / row["speech"], path.parent / row["background"]
-    rir = path.parent / row["rir"] if row["rir"] else None
-    return Mixture(row["id"], speech, rir, background, offset, snr_db, level_dbfs)
+        numbers = int(offset), float(snr_db), float(level_dbfs)
+    except ValueError:
+        given = ", ".join(shown(text) for text in (offset, snr_db, level_dbfs))
+        raise InputError(f"offset, snr_db and level_dbfs must be numbers, the first a whole one, got {given}") from None
+    if not 0 <= numbers[0] <= _LATEST:
+        raise InputError(f"offset must be the number of a sample, got {shown(offset)}")
+    check_decibels("snr_db and level_dbfs", *numbers[1:])
+    return numbers

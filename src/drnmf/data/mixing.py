@@ -19,8 +19,11 @@ import torch
 from torch import Tensor
 
 from drnmf.data.variation import Variation
+from drnmf.errors import InputError
 
 PEAK = 0.99
+DECIBELS = 200.0
+"""The most that a level or an SNR can be: beyond it lie the limits of floating-point numbers, not of sound."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,13 @@ class Pair:
 
 
 Item = Mixture | Pair
+
+
+def check_decibels(name: str, *values: float) -> None:
+    """Refuse levels and SNRs that are not finite or beyond all sound."""
+    for value in values:
+        if not -DECIBELS <= value <= DECIBELS:
+            raise InputError(f"{name} must lie between -{DECIBELS:g} and {DECIBELS:g} dB, got {value:g}")
 
 
 def mix_batch(
