@@ -1,4 +1,6 @@
 import logging
+import struct
+from functools import partial
 
 import numpy as np
 import pytest
@@ -208,3 +210,49 @@ def test_asking_for_what_is_not_there(tmp_path, speech_dir):
     with pytest.raises(InputError, match="cannot be written"):
         audio.write(tmp_path / "a.opus", torch.zeros(10), 44100)  # Opus knows only a few rates
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("rate", "channels", "reason"), [(1, 1, "from 1000 to 768000 Hz, got 1"), (768001, 1, "768001")]
+)
+def test_rates_that_would_fill_the_memory_are_refused(tmp_path, rate, channels, reason):
+    """At 1 Hz, a second of sound becomes 16000 samples for each of its own."""
+    soundfile.write(tmp_path / "a.wav", np.full((1000, channels), 0.5), rate)
+    for look in (audio.info, audio.read, partial(audio.read, sample_rate=16000)):
+        with pytest.raises(InputError, match=rf"a\.wav: .*{reason}"):
+            look(tmp_path / "a.wav")
+
+
+@pytest.mark.parametrize(
+    ("form", "subtype"), [("WAV", "PCM_16"), ("RF64", "FLOAT"), ("AIFF", "PCM_24"), ("AU", "PCM_16")]
+)
+def test_a_file_that_was_cut_short_is_told(tmp_path, caplog, form, subtype):
+    path = tmp_path / "a.wav"
+    soundfile.write(path, np.full(10000, 0.5), 16000, subtype=subtype, format=form)
+    assert audio.info(path).samples == 10000
+    assert caplog.messages == []
+    path.write_bytes(path.read_bytes()[:9000])
+    assert audio.info(path).samples < 5000
+    assert all("a.wav: is cut short, its header announces" in message for message in caplog.messages)
+    assert len(caplog.messages) == 1
+
+
+@pytest.mark.parametrize("guess", [0x7FFFF000, 0x7FFFFFFF, 0xFFFFFFFF])
+def test_a_length_that_a_program_did_not_know_is_no_cut(tmp_path, caplog, guess):
+    soundfile.write(tmp_path / "a.wav", np.full(10000, 0.5), 16000)
+    data = (tmp_path / "a.wav").read_bytes()
+    (tmp_path / "a.wav").write_bytes(data[:40] + struct.pack("<I", guess) + data[44:])
+    assert audio.info(tmp_path / "a.wav").samples == 10000
+    assert caplog.messages == []
+
+
+def test_a_length_beyond_all_memory_is_one_line(tmp_path):
+    """An MP3 says how long it is; the sound itself is not looked at before."""
+    soundfile.write(tmp_path / "a.mp3", np.sin(np.arange(16000) / 9), 16000)
+    data = bytearray((tmp_path / "a.mp3").read_bytes())
+    at = data.index(b"Info") if b"Info" in data else data.index(b"Xing")
+    data[at + 8 : at + 12] = b"\x7f\xff\xff\xff"  # number of MPEG frames
+    (tmp_path / "a.mp3").write_bytes(data)
+    assert audio.info(tmp_path / "a.mp3").samples > 2**40
+    with pytest.raises(InputError, match=r"a\.mp3: \d+ samples, as its header says, do not fit into memory"):
+        audio.read(tmp_path / "a.mp3")

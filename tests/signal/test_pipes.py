@@ -8,7 +8,7 @@ import pytest
 import soundfile
 
 from drnmf.errors import InputError
-from drnmf.signal import audio
+from drnmf.signal import audio, pipes
 from drnmf.signal.pipes import ENCODINGS, PipeReader, PipeWriter
 from examples import recording
 
@@ -66,11 +66,107 @@ def test_sound_ends_where_it_is_announced_and_with_a_whole_sample(tmp_path):
         assert read(data[:-cut]).shape == (1, 1001 - (cut + 1) // 2)
 
 
-def test_rf64_has_no_length_here(tmp_path):
+def test_rf64_has_its_length_in_a_chunk_of_its_own(tmp_path):
     data = wav(tmp_path, noisy(2), format="RF64")
     assert data[:4] == b"RF64"
-    assert PipeReader(io.BytesIO(data)).channels == 2
-    assert np.array_equal(read(data)[:, :1001], audio.read(tmp_path / "a.wav")[0])
+    assert (PipeReader(io.BytesIO(data)).channels, PipeReader(io.BytesIO(data)).samples) == (2, 1001)
+    assert np.array_equal(read(data + b"what follows"), audio.read(tmp_path / "a.wav")[0])
+
+
+def test_a_stream_that_ends_too_early_is_told(tmp_path, caplog):
+    data = wav(tmp_path, noisy(2))
+    read(data)
+    assert caplog.messages == []
+    read(data[:-40])
+    read(data[:40] + struct.pack("<I", 0) + data[44:-1])
+    first, second = caplog.messages
+    assert first == "stdin: is cut short, it ends after 991 of 1001 samples"
+    assert second == "stdin: is cut short, it ends within a sample"
+
+
+def chunk(name: bytes, size: int) -> bytes:
+    return name + struct.pack("<I", size) + b"INFO" + bytes(size - 4 + size % 2)
+
+
+@pytest.mark.parametrize("guess", [0, 2**32 - 1])
+@pytest.mark.parametrize(
+    "after", [chunk(b"LIST", 26), chunk(b"LIST", 5) + chunk(b"id3 ", 200000), chunk(b"LIST", 5)[:-1]]
+)
+def test_chunks_after_sound_of_unknown_length_are_no_sound(tmp_path, guess, after):
+    data = wav(tmp_path, noisy(3), subtype="PCM_24")
+    data = data[:-1] if len(data) % 2 else data
+    data = data[:40] + struct.pack("<I", guess) + data[44:]
+    assert np.array_equal(read(data + after), read(data))
+    dribbled = list(PipeReader(Dribble(data + after)).blocks())
+    assert np.array_equal(np.concatenate(dribbled, 1), read(data))
+
+
+@pytest.mark.parametrize(
+    "like", [chunk(b"LIST", 26) + b"x", chunk(b"LIST", 26)[:-8], b"LIST" + b"\xff" * 8, b"LIS", b"xLIST\4\0\0\0abcd"]
+)
+def test_sound_that_looks_like_chunks_is_sound(like):
+    form = struct.pack("<HHIIHH", 1, 1, 8000, 8000, 1, 8)
+    head = b"RIFF\xff\xff\xff\xffWAVEfmt " + struct.pack("<I", 16) + form + b"data\xff\xff\xff\xff"
+    for after in (like, like + b"LI" + like[:1]):
+        expected = np.frombuffer(b"abcdef" + after, np.uint8).astype(np.float32) / 128 - 1
+        for stream in (io.BytesIO, Dribble):
+            y = np.concatenate(list(PipeReader(stream(head + b"abcdef" + after)).blocks()), 1)
+            assert np.array_equal(y[0], expected)
+
+
+def test_sound_waits_for_nothing_but_what_looks_like_a_chunk(tmp_path):
+    """A live stream must not be held up."""
+    data = wav(tmp_path, noisy())
+    stream = Dribble(data[:40] + struct.pack("<I", 0) + data[44:])
+    reader = PipeReader(stream)
+    done = 0
+    for block in reader.blocks():
+        done += block.shape[1]
+        assert 44 + 2 * done >= stream.tell() - 4
+
+
+@pytest.mark.parametrize("samples", [None, 5000])
+def test_the_header_in_a_file_has_the_true_length_in_the_end(tmp_path, samples):
+    x = noisy(2)
+    with (tmp_path / "a.wav").open("wb", buffering=0) as file:
+        file.write(b"before")
+        with PipeWriter(file, 16000, 2, "PCM_24", samples=samples) as writer:
+            writer.write(x[:, :500])
+            writer.write(x[:, 500:])
+        file.write(b"after")
+    data = (tmp_path / "a.wav").read_bytes()
+    assert (data[:6], data[-5:]) == (b"before", b"after")
+    (tmp_path / "b.wav").write_bytes(data[6:-5])
+    assert audio.info(tmp_path / "b.wav") == audio.Info(16000, 2, 1001, "PCM_24")
+    assert PipeReader(io.BytesIO(data[6:])).samples == 1001
+    assert np.abs(audio.read(tmp_path / "b.wav")[0].numpy() - x).max() < 2**-22
+
+
+def test_a_file_too_long_for_wav_becomes_rf64(tmp_path, monkeypatch):
+    monkeypatch.setattr(pipes, "_MOST", 3000)  # instead of 4 GB
+    with (tmp_path / "a.wav").open("wb", buffering=0) as file, PipeWriter(file, 16000, 2, "PCM_16") as writer:
+        writer.write(noisy(2))
+    data = (tmp_path / "a.wav").read_bytes()
+    assert data[:4] == b"RF64"
+    (tmp_path / "a.wav").write_bytes(data.replace(struct.pack("<I", 3000), struct.pack("<I", 2**32 - 1)))
+    assert audio.info(tmp_path / "a.wav") == audio.Info(16000, 2, 1001, "PCM_16")
+    assert soundfile.info(tmp_path / "a.wav").format == "RF64"
+
+
+def test_what_is_appended_or_raw_is_not_written_over(tmp_path):
+    for mode, raw in (("ab", False), ("wb", True)):
+        (tmp_path / "a.wav").write_bytes(b"before")
+        with (tmp_path / "a.wav").open(mode, buffering=0) as file:
+            with PipeWriter(file, 16000, 1, "PCM_16", raw=raw) as writer:
+                writer.write(noisy())
+            size = file.tell()
+        data = (tmp_path / "a.wav").read_bytes()
+        assert size == len(data) == 2002 + (0 if raw else 6 + 44)
+        assert raw or data.startswith(b"before")
+
+
+def test_the_bytes_of_a_second_may_be_more_than_a_header_can_say():
+    PipeWriter(io.BytesIO(), 768000, 1024, "DOUBLE").write(np.zeros((1024, 1), np.float32))
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 5, 70000])
@@ -126,8 +222,11 @@ def test_the_length_in_a_written_header(samples, announced):
         (lambda data: data[:30], "ends before"),
         (lambda data: b"", "ends before"),
         (lambda data: data[:44], "is empty"),
-        (lambda data: data[:22] + b"\0\0" + data[24:], "0 channels"),
-        (lambda data: data[:22] + b"\x01\x04" + data[24:], "1025 channels"),
+        (lambda data: data[:22] + b"\0\0" + data[24:], "1 to 1024 channels, got 0"),
+        (lambda data: data[:22] + b"\x01\x04" + data[24:], "1 to 1024 channels, got 1025"),
+        (lambda data: data[:22] + b"\xff\xff" + data[24:], "1 to 1024 channels, got 65535"),
+        (lambda data: data[:24] + struct.pack("<I", 999) + data[28:], "from 1000 to 768000 Hz, got 999"),
+        (lambda data: data[:24] + struct.pack("<I", 768001) + data[28:], "from 1000 to 768000 Hz, got 768001"),
         (lambda data: data[:20] + b"\x02\0" + data[22:], "format 2 of 16 bits"),
         (lambda data: data[:12] + b"junk\xf0\xff\xff\xff" + data[12:], "ends before"),
         (lambda data: data[:12] + data[36:], "ends before"),

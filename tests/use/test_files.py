@@ -1,11 +1,13 @@
 """Enhancing arrays, files, pipes and trees keeps everything but the noise."""
 
 import importlib
+import io
 import logging
 import os
 import resource
 import signal
 import struct
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +20,7 @@ import drnmf
 from drnmf import InputError, Streamer, enhance
 from drnmf.models.folders import bundled_models
 from drnmf.pictures import demo
-from drnmf.signal import audio
+from drnmf.signal import audio, pipes
 from drnmf.use.files import _parts, enhance_file
 from drnmf.use.folders import Task, enhance_tree, plan, shard, suffix_of, summary
 from examples import build, recording, seeded
@@ -328,6 +330,37 @@ def test_a_wav_beyond_4_gib_is_written_as_rf64(tmp_path, monkeypatch):
     enhance_file(source, tmp_path / "b.wav", MODEL)
     assert (tmp_path / "b.wav").read_bytes()[:4] == b"RF64"
     assert audio.info(tmp_path / "b.wav") == audio.info(source)
+
+
+@pytest.mark.parametrize("most", [2**32 - 1, 9000])
+def test_a_stream_of_unknown_length_becomes_a_wav_of_the_right_one(tmp_path, monkeypatch, most):
+    source = write(tmp_path / "a.wav", noisy(), 16000)
+    data = source.read_bytes()
+    stream = io.TextIOWrapper(io.BytesIO(data[:40] + struct.pack("<I", 0) + data[44:]))
+    monkeypatch.setattr(sys, "stdin", stream)
+    monkeypatch.setattr(pipes, "_MOST", most)
+    enhance_file("-", tmp_path / "b.wav", MODEL, removed=tmp_path / "c.wav")
+    enhance_file(source, tmp_path / "d.wav", MODEL)
+    for name in ("b.wav", "c.wav"):
+        written = (tmp_path / name).read_bytes()
+        assert written[:4] == (b"RF64" if most == 9000 else b"RIFF")
+        (tmp_path / name).write_bytes(written.replace(struct.pack("<I", 9000), struct.pack("<I", 2**32 - 1)))
+        assert audio.info(tmp_path / name) == audio.info(source)
+    assert torch.equal(audio.read(tmp_path / "b.wav")[0], audio.read(tmp_path / "d.wav")[0])
+
+
+def test_a_full_disk_and_a_stream_of_unknown_length(tmp_path, monkeypatch):
+    class Full(io.BytesIO):
+        def write(self, data):
+            raise OSError(28, "No space left on device")
+
+    data = write(tmp_path / "a.wav", noisy(), 16000).read_bytes()
+    stream = io.TextIOWrapper(io.BytesIO(data[:40] + struct.pack("<I", 0) + data[44:]))
+    monkeypatch.setattr(sys, "stdin", stream)
+    monkeypatch.setattr(Path, "open", lambda *_, **__: Full())
+    with pytest.raises(InputError, match=r"b\.wav: cannot be written \(No space left on device\)"):
+        enhance_file("-", tmp_path / "b.wav", MODEL)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.wav"]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ names it.
 
 import logging
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -31,10 +32,23 @@ Array = TypeVar("Array", "Tensor", Samples)  # the result is of the kind that wa
 
 log = logging.getLogger("drnmf")
 
+RATES = (1000, 768000)  # lowest and highest sample rate in Hz: beyond, memory would grow without sense
+CHANNELS = 1024  # the most, as many as libsndfile reads
+
 _FORMATS = {".oga": "OGG", ".opus": "OGG", ".aif": "AIFF", ".sph": "NIST"}  # where the suffix is not the format's name
 _UNCLIPPED = ("FLOAT", "DOUBLE", "VORBIS", "OPUS", "MPEG")  # encodings that keep samples beyond full scale
 _BLOCK = 65536  # frames given to the encoder at a time: libsndfile overflows its stack on a long Ogg block
+_CUT = re.compile(r"(?:data|Data Size|SSND|riff|Riff size) *: (\d+) \(should be (\d+)\)")  # in libsndfile's log
 _FILTER = 4096  # samples read on both sides of a resampled segment, more than soxr's filter is long
+
+
+def check_form(rate: float, channels: int) -> None:
+    """Refuse sound of a rate or a number of channels that nothing here can work with, wherever it comes from."""
+    low, high = RATES
+    if not low <= rate <= high or rate != int(rate):
+        raise InputError(f"the sample rate must be a whole number from {low} to {high} Hz, got {rate}")
+    if not 1 <= channels <= CHANNELS:
+        raise InputError(f"there must be 1 to {CHANNELS} channels, got {channels}")
 
 
 @dataclass(frozen=True)
@@ -52,8 +66,12 @@ class Info:
 
 
 def info(path: Path | str) -> Info:
-    """Rate, channels and length of a sound file, without decoding it."""
+    """Rate, channels and length of a sound file, without decoding it; a file that was cut short is logged."""
     with _open(path) as file:
+        for announced, there in ((int(a), int(b)) for a, b in _CUT.findall(file.extra_info)):
+            is_a_guess = announced % 2**31 >= 2**31 - 2**12  # by a program that did not know the length
+            if announced > there + 1 and not is_a_guess:
+                log.warning("%s: is cut short, its header announces %d bytes, but %d are there", path, announced, there)
         return Info(file.samplerate, file.channels, file.frames, file.subtype)
 
 
@@ -259,9 +277,13 @@ def _open(path: Path | str) -> soundfile.SoundFile:
         file = soundfile.SoundFile(_name(path))
     except (soundfile.LibsndfileError, OSError, TypeError) as error:  # TypeError: a raw format has no header to read
         raise InputError(f"{path}: cannot be read as sound: {_reason(error)}") from error
-    if file.frames <= 0:
+    try:
+        if file.frames <= 0:
+            raise InputError("is empty, it has no samples")
+        check_form(file.samplerate, file.channels)
+    except InputError as error:
         file.close()
-        raise InputError(f"{path}: is empty, it has no samples")
+        raise InputError(f"{path}: {error}") from None
     return file
 
 
@@ -284,6 +306,8 @@ def _decode(file: soundfile.SoundFile, path: Path | str, start: int, stop: int, 
         samples = file.read(run_up + stop - start, dtype="float32", always_2d=True)[run_up:]
     except (soundfile.LibsndfileError, OSError) as error:
         raise InputError(f"{path}: cannot be decoded: {_reason(error)}") from error
+    except (MemoryError, ValueError):  # ValueError: more than an array can have
+        raise InputError(f"{path}: {stop - start} samples, as its header says, do not fit into memory") from None
     if len(samples) < stop - start:
         raise InputError(f"{path}: is cut short, {start + len(samples)} of {file.frames} samples could be read")
     if channel is not None:

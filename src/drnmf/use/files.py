@@ -207,17 +207,23 @@ def _outputs(
 ) -> Iterator[list[audio.Writer | PipeWriter]]:
     """Writers for the targets; files come to their places together, after all are complete."""
     outputs: list[audio.Writer | PipeWriter] = []
+    form = sound.rate, sound.channels
     with ExitStack() as stack:
         temporaries = iter(stack.enter_context(staged(*(target for target in targets if str(target) != PIPE))))
         for target in targets:
+            own = _subtype(target, subtype)
+            writer: audio.Writer | PipeWriter
             if str(target) == PIPE:
                 stdout = open(sys.stdout.fileno(), "wb", buffering=0, closefd=False)  # noqa: SIM115
-                outputs.append(PipeWriter(stdout, sound.rate, sound.channels, subtype, samples=sound.samples, raw=raw))
+                writer = PipeWriter(stdout, *form, subtype, samples=sound.samples, raw=raw)
+            elif sound.samples is None and Path(target).suffix.lower() == ".wav":
+                file = stack.enter_context(next(temporaries).open("wb", buffering=0))
+                writer = PipeWriter(file, *form, own, name=target)  # becomes RF64 if it gets too long for WAV
             else:
-                own, temporary = _subtype(target, subtype), next(temporaries)
-                form = _format(target, sound, own)
-                writer = audio.Writer(target, sound.rate, sound.channels, subtype=own, format=form, temporary=temporary)
-                outputs.append(stack.enter_context(writer))
+                kind = _format(target, sound, own)
+                writer = audio.Writer(target, *form, subtype=own, format=kind, temporary=next(temporaries))
+            stack.enter_context(writer)
+            outputs.append(writer)
         yield outputs
 
 

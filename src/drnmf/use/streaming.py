@@ -21,14 +21,13 @@ from drnmf.errors import InputError
 from drnmf.models.folders import load_model
 from drnmf.parallel import Alone
 from drnmf.signal import BINS, HOP, SAMPLE_RATE, WINDOW
-from drnmf.signal.audio import Array, Resampler, Samples, as_array, like
+from drnmf.signal.audio import Array, Resampler, Samples, as_array, check_form, like
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from drnmf.models.base import Separator, SoundStream
 
-RATES = (1000, 768000)  # lowest and highest sample rate in Hz
 _PEAK = 1000.0  # louder than any sound whose full scale is 1, softer than most whose full scale is 32768
 _TOP = (0.75, 0.9375)  # near the top of the band, 6 to 7.5 kHz at 16 kHz: above it resampling filters set in
 _SILENCE = 1e-5  # sum of magnitudes near the top below which there is nothing to weigh the mask by
@@ -52,11 +51,7 @@ class Streamer:
         channels: int = 1,
         strength: float = 1.0,
     ) -> None:
-        low, high = RATES
-        if not low <= sample_rate <= high or sample_rate != int(sample_rate):
-            raise InputError(f"the sample rate must be a whole number from {low} to {high} Hz, got {sample_rate}")
-        if channels < 1:
-            raise InputError(f"there must be at least one channel, got {channels}")
+        check_form(sample_rate, channels)
         self._sample_rate, self._channels = int(sample_rate), channels
         self._stream = _stream(model, self.sample_rate, channels=channels, strength=_checked_strength(strength))
         self._like: Any = np.empty((channels, 0), np.float32)
