@@ -73,6 +73,9 @@ def test_one_bad_file_is_reported_and_not_fatal(workshop, tmp_path):
         (["evaluate", "no-such-model", "test.csv"], "test.csv: cannot be read"),
         (["score", "nowhere", "nothing"], "nothing: no such folder"),
         (["mix", "nowhere", "nothing", "-o", "x.csv"], "no such folder"),
+        (["mix", "a" * 5000, "nothing", "-o", "x.csv"], "no such folder"),
+        (["enhance", "a" * 300, "-o", "out"], "aaa: File name too long"),
+        (["evaluate", "default", "a" * 300], "aaa: cannot be read (File name too long)"),
     ],
 )
 def test_mistakes_are_one_line(arguments, message, tmp_path):

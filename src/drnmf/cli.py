@@ -56,6 +56,11 @@ def main() -> None:
     except (InputError, DivergedError) as error:
         _stderr.print(f"drnmf: {error}", style="red", highlight=False, soft_wrap=True, markup=False)
         sys.exit(2 if isinstance(error, InputError) else 3)
+    except OSError as error:  # what the system refuses: a name that is too long, a folder one may not look into
+        if error.filename is None:
+            raise
+        _say(f"drnmf: {error.filename}: {error.strerror}")
+        sys.exit(2)
 
 
 @app.command(

@@ -23,9 +23,9 @@ SUFFIXES = frozenset({".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aif", 
 def find_audio(folder: Path | str) -> list[Path]:
     """Every sound file under a folder, in order of name; a single file is taken as it is."""
     folder = Path(folder)
-    if folder.is_file():
+    if os.path.isfile(folder):  # not Path's, which raises for a name that is too long
         return [folder]
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise InputError(f"{folder}: no such folder")
     found = [
         where / name

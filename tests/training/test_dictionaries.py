@@ -1,13 +1,15 @@
 """Steps 1 and 2: what the dictionaries are learned on, and when two recipes share them."""
 
 import pytest
+import safetensors.torch
 import torch
 
 from drnmf.data.batches import Dataset
 from drnmf.data.folders import Pool
+from drnmf.errors import InputError
 from drnmf.signal.level import running_level
 from drnmf.signal.spectra import stft
-from drnmf.training.dictionaries import _features, dictionaries_name
+from drnmf.training.dictionaries import _features, dictionaries_name, make_dictionaries
 from drnmf.training.recipe import DataSettings, ModelSettings, Recipe
 
 BASE = Recipe(
@@ -41,6 +43,24 @@ def test_dictionaries_are_learned_on_the_model_s_features_without_padding(option
         torch.testing.assert_close(
             features, torch.cat([seen(magnitude) for magnitude in frames]).mT, rtol=1e-3, atol=1e-5
         )
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "holds no dictionary W"),
+        (b"\xff" * 100, "holds no dictionary W"),
+        (safetensors.torch.save({"V": torch.rand(257, 4)}), r"holds no dictionary W \('W'\)"),
+        (safetensors.torch.save({"W": torch.full((257, 4), torch.nan)}), "NaN or infinite"),
+        (safetensors.torch.save({"W": torch.rand(4)}), "a dictionary is a float array"),
+        (safetensors.torch.save({"W": torch.rand(129, 4)}), "its atoms have 129 values, this model's have 257"),
+    ],
+)
+def test_a_file_that_holds_no_dictionary_is_one_line(content, reason, dataset, tmp_path):
+    (tmp_path / "W").write_bytes(content)
+    with pytest.raises(InputError, match=rf"W: .*{reason}.*delete it") as error:
+        make_dictionaries(BASE, tmp_path / "W", dataset)
+    assert "\n" not in str(error.value)
 
 
 def test_too_many_frames_are_thinned_out_evenly(dataset):

@@ -86,7 +86,8 @@ def test_paths_start_from_the_recipe_and_know_variables(tmp_path, monkeypatch):
     assert data.validation == "/somewhere/dev.csv"
 
 
-COUNTS = ["0", "-1", "8.0", "true", "nan", "'8'", "[8]", "{n = 8}", "2024-01-01"]
+HUGE = "1" + 400 * "0"
+COUNTS = ["0", "-1", "8.0", "true", "nan", "'8'", "[8]", "{n = 8}", "2024-01-01", HUGE]
 NUMBERS = ["nan", "inf", "-inf", "true", "'0.5'", "[0.5]", "{x = 0.5}", "12:00:00"]
 SWITCHES = ["0", "1.0", "'no'", "[true]", "{on = true}"]
 TEXTS = ["3", "true", "['a']", "{a = 'a'}", "''"]
@@ -101,26 +102,35 @@ WRONG = {  # section and setting: values that it must refuse
         **every(("train", "validation", "speech", "noise", "rooms", "noisy", "clean", "chime2"), TEXTS),
         **every(("fresh", "varied", "in_memory"), SWITCHES),
         **every(("subset", "max_frames"), COUNTS),
-        "workers": ["-1", "1.5", "'all'"],
-        "held_out": [*NUMBERS, "0", "1", "-0.1"],
-        "levels_dbfs": ["-30", "[-30]", "[-30, -20, -10]", "[-30, 'loud']", "[-30, nan]", "[]", "{low = -30}"],
+        "workers": ["-1", "1.5", "'all'", "1000000"],
+        "held_out": [*NUMBERS, "0", "1", "-0.1", "5e-324"],
+        "levels_dbfs": [
+            "-30",
+            "[-30]",
+            "[-30, -20, -10]",
+            "[-30, 'loud']",
+            "[-30, nan]",
+            "[]",
+            "{low = -30}",
+            "[-1e300, 0]",
+        ],
     },
     "dictionary": {
         **every(("rank_per_source", "max_iter", "max_frames"), COUNTS),
-        **every(("sparsity", "tol"), [*NUMBERS, "-1"]),
-        "beta": NUMBERS,
+        **every(("sparsity", "tol"), [*NUMBERS, "-1", "1e300"]),
+        "beta": [*NUMBERS, "1e300", "-1e300"],
         "random": SWITCHES,
     },
     "training": {
         **every(("batch_size", "max_epochs", "patience", "devices", "nodes"), COUNTS),
-        "learning_rate": [*NUMBERS, "0", "-1e-3", "'fast'"],
+        "learning_rate": [*NUMBERS, "0", "-1e-3", "'fast'", "1e300"],
         "gradient_clip": [*NUMBERS, "-1"],
         "beta2": [*NUMBERS, "0", "1", "-0.5"],
         "seed": ["-1", "1.5", "'lucky'", "100000000000000000000"],
         **every(("schedule", "precision", "accelerator"), [*TEXTS, "'none'"]),
         "loss": ["3", "true", "['a']", "''", "'none'"],
         **every(("recurrent_rate", "epsilon"), [*NUMBERS, "0", "-1e-3"]),
-        "warmup_steps": ["-1", "1.5", "'some'"],
+        "warmup_steps": ["-1", "1.5", "'some'", HUGE],
         "average": [*NUMBERS, "1", "-0.5"],
         "validate_every": COUNTS,
     },
@@ -149,6 +159,7 @@ def mistake(tmp_path, content):
     name, _, rest = str(error.value).partition(": ")
     assert name == str(path)
     assert "\n" not in rest
+    assert len(rest) < 600
     return rest
 
 
@@ -172,7 +183,9 @@ OPTIONS = {  # kind and option: values that it must refuse
     "LSTMMask": every(("n_layers", "n_units"), COUNTS),
     "DeepNMF": {
         **every(("n_layers", "n_untied", "context"), COUNTS),
-        **every(("sparsity", "beta"), NUMBERS),
+        "sparsity": [*NUMBERS, "-1"],
+        "epsilon": [*NUMBERS, "0", "-1"],
+        "beta": [*NUMBERS, "1e300"],
     },
     "SistaRNN": {"n_layers": COUNTS, **every(("sparsity", "coupling", "alpha"), [*NUMBERS, "0", "-1"])},
     "SparseNMFMask": {"n_iter": COUNTS, "sparsity": [*NUMBERS, "-1"], "beta": NUMBERS},
@@ -203,6 +216,18 @@ def test_a_wrong_option_of_a_model_is_named_with_file_and_key(kind, key, value, 
         (b"\xff\xfe[\x00d\x00", "not a TOML file"),
         ('[data]\ntrain = "müll"'.encode("latin-1"), "not a TOML file"),
         (b"\x00", "not a TOML file"),
+        (f"{DATA}{MODEL}x = {'[' * 900}{']' * 900}", "not a TOML file: maximum recursion depth"),
+        (f"{DATA}{MODEL}x = {'{a=' * 390}1{'}' * 390}", "not a TOML file: maximum recursion depth"),
+        (f"{DATA}{MODEL}{'.'.join('a' * 9000)} = 1", "has a line of more than 2000 bytes"),
+        (f"{DATA}{MODEL}# {'a ' * 990}\n" * 40, "65536 are the most"),
+        (f"{DATA}{MODEL}[training]\nprecision = '{'a' * 1000}'", "[training] precision must be '32-true', "),
+        (f"{DATA}{MODEL}[training]\n'{'a' * 1000}' = 1", "[training] has no setting 'aaa"),
+        (f'{DATA}{MODEL}["a\\nb"]', "unknown section [a\\nb]"),
+        (f"{DATA}{MODEL}[dictionary]\nrank_per_source = 1000000", "[dictionary] rank_per_source gives 2000000 atoms: "),
+        (f"{DATA}[model]\nn_layers = 1001", "[model] n_layers must be at most 1000, got 1001"),
+        (f"{DATA}[model]\nkind = 'PriorDRNMF'\nn_units = 99999", "weights is too large"),
+        (f"{DATA}[model]\nkind = 'LSTMMask'\nn_layers = 9\nn_units = 99999", "weights is too large"),
+        (f"[data]\ntrain = '{'a' * 1000}'\n{MODEL}[model.n_layers]", "not a TOML file"),
         ("", "[data] needs exactly one of"),
         ("data = 3", "[data] must be a section, got 3"),
         ("[[data]]\ntrain = 'a'", "[data] must be a section"),
@@ -271,7 +296,7 @@ def test_a_setting_is_checked_wherever_it_is_made():
         TrainingSettings().max_epochs = 3
 
 
-@pytest.mark.parametrize(("name", "reason"), [("none.toml", "No such file"), (".", "Is a directory")])
+@pytest.mark.parametrize(("name", "reason"), [("none.toml", "No such file"), (".", "not a plain file")])
 def test_a_recipe_that_cannot_be_read(name, reason, tmp_path):
     with pytest.raises(InputError, match=rf"{tmp_path / name}: cannot be read \({reason}"):
         Recipe.read(tmp_path / name)

@@ -19,7 +19,7 @@ State = tuple[Tensor, ...]
 """What a model carries from one call to the next, batch first; empty for models that look at single frames."""
 
 
-MOST, MOST_LAYERS, MOST_WEIGHTS = 1_000_000, 1000, 2**28
+MOST, MOST_LAYERS, MOST_WEIGHTS = 1_000_000, 1000, 2**27
 """Of any number that is an option, of layers, and of weights: far above what is ever trained."""
 
 
@@ -181,8 +181,9 @@ def check_options(kind: type[Separator], options: Mapping[str, Any]) -> None:
     names = [name for name in ("n_layers", "n_features", "n_atoms", "context") if name in parameters]
     sizes = {name: options.get(name, parameters[name].default) for name in names}
     _check_size(math.prod(size for size in sizes.values() if isinstance(size, int)))
-    if isinstance(sizes.get("n_layers"), int) and sizes["n_layers"] > MOST_LAYERS:
-        raise InputError(f"n_layers must be at most {MOST_LAYERS}, got {sizes['n_layers']}")
+    for name in ("n_layers", "n_listening"):
+        if options.get(name, 1) > MOST_LAYERS:
+            raise InputError(f"{name} must be at most {MOST_LAYERS}, got {options[name]}")
 
 
 def _check_size(weights: int) -> None:

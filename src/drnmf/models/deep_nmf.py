@@ -44,6 +44,8 @@ class DeepNMF(Separator):
             raise InputError(
                 f"1 <= n_untied <= n_layers and context >= 1 needed, got {n_untied}, {n_layers}, {context}"
             )
+        if not sparsity >= 0 or not epsilon > 0:
+            raise InputError(f"sparsity must not be negative and epsilon be above 0, got {sparsity} and {epsilon}")
         self.n_speech, self.n_tied, self.context = n_speech, n_layers - n_untied, context
         self.state_shapes = ((context - 1, n_features),) if context > 1 else ()
         self.beta, self.sparsity, self.epsilon = beta, sparsity, epsilon

@@ -9,12 +9,14 @@ from typing import Any
 
 import safetensors.torch
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 
 from drnmf.data.batches import Batches, Dataset
 from drnmf.data.endless import Endless, Epoch
-from drnmf.files import write_atomically
-from drnmf.maths.nmf import train_dictionaries, unit_norm
+from drnmf.errors import InputError
+from drnmf.files import read_plain, write_atomically
+from drnmf.maths.nmf import check_dictionary, train_dictionaries, unit_norm
 from drnmf.models.kinds import MODELS
 from drnmf.progress import Progress, silent
 from drnmf.signal.spectra import BINS, n_frames
@@ -22,6 +24,8 @@ from drnmf.training.initial import dictionary_rows
 from drnmf.training.recipe import Recipe
 
 log = logging.getLogger("drnmf")
+
+_MOST_BYTES = 2**31
 
 
 def make_dictionaries(
@@ -31,10 +35,23 @@ def make_dictionaries(
     while wait and not path.is_file():
         time.sleep(1)
     if path.is_file():
-        return safetensors.torch.load_file(path)["W"]
+        return _read(path, dictionary_rows(recipe.model.kind, recipe.model.options))
     tensors = _random_atoms(recipe) if recipe.dictionary.random else _trained_atoms(recipe, dataset, progress)
     write_atomically(path, safetensors.torch.save(tensors))
     return tensors["W"]
+
+
+def _read(path: Path, rows: int) -> Tensor:
+    """The dictionary in a file, which somebody else may have made."""
+    content = read_plain(path, _MOST_BYTES)
+    try:
+        W = safetensors.torch.load(content)["W"]
+        check_dictionary(W, signed=True)  # whether it may be, the model says
+    except (SafetensorError, KeyError, InputError) as error:
+        raise InputError(f"{path}: holds no dictionary W ({error}); delete it, and it is made again") from None
+    if len(W) != rows:
+        raise InputError(f"{path}: its atoms have {len(W)} values, this model's have {rows}; delete it")
+    return W
 
 
 def _random_atoms(recipe: Recipe) -> dict[str, Tensor]:

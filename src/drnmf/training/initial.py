@@ -43,6 +43,14 @@ def check_model(kind: str, options: dict[str, Any]) -> None:
         model.begin(options, W=W, generator=torch.Generator())
 
 
+def check_size(kind: str, options: dict[str, Any], n_atoms: int) -> None:
+    """Refuse a model that is too large with so many atoms, before they are learned."""
+    try:
+        check_options(MODELS[kind], {**options, "n_atoms": n_atoms})
+    except InputError as error:
+        raise InputError(f"[dictionary] rank_per_source gives {n_atoms} atoms: {error}") from None
+
+
 def _known_options(kind: type[Separator]) -> type[BaseModel]:
     """The arguments that make a model of this kind, less those that come from the data."""
     fields: dict[str, Any] = {}

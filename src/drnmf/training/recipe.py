@@ -20,21 +20,26 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
-from drnmf.errors import InputError
+from drnmf.data.mixing import DECIBELS
+from drnmf.errors import InputError, shown
+from drnmf.files import read_plain
 from drnmf.models.folders import bundled_models
-from drnmf.training.initial import check_model
+from drnmf.training.initial import check_model, check_size
 from drnmf.training.losses import LOSSES, SHORTEST, Loss, weighted
 from drnmf.training.settings import CHECKED, Settings
 
 log = logging.getLogger("drnmf")
 
-Count = Annotated[int, Field(ge=1)]
-Positive = Annotated[float, Field(gt=0)]
-NotNegative = Annotated[float, Field(ge=0)]
+Count = Annotated[int, Field(ge=1, le=10**9)]
+Processes = Annotated[int, Field(ge=1, le=1024)]
+Positive = Annotated[float, Field(gt=0, le=1e9)]
+NotNegative = Annotated[float, Field(ge=0, le=1e9)]
 Fraction = Annotated[float, Field(gt=0, lt=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
-Range = Annotated[list[float], Field(min_length=2, max_length=2)]
+Decibels = Annotated[float, Field(ge=-DECIBELS, le=DECIBELS)]
+Range = Annotated[list[Decibels], Field(min_length=2, max_length=2)]
 Place = Annotated[str, Field(min_length=1)]
+_MOST_BYTES, _LONGEST_LINE = 2**16, 2000  # of a recipe: nested keys cost a reader of TOML the square of their number
 _PLACES = ("train", "validation", "speech", "noise", "rooms", "noisy", "clean", "chime2")
 
 
@@ -96,11 +101,11 @@ class DataSettings(Settings):
     """Lowest and highest level of the speech in fresh mixtures; None: those of the manifest, or usual ones."""
     max_frames: Count = 500
     """Longest sequence; longer utterances are split."""
-    held_out: Fraction = 0.1
+    held_out: Annotated[float, Field(ge=1e-6, lt=1)] = 0.1
     """Fraction of the files to hold out where there is no validation set."""
     in_memory: bool | None = None
     """Decode everything once and keep it; None: if it fits."""
-    workers: Annotated[int, Field(ge=0)] | None = None
+    workers: Annotated[int, Field(ge=0, le=1024)] | None = None
     """Processes that decode what does not fit into memory; None: up to 8."""
     endless: EndlessSettings | None = None
     """Train on mixtures that never repeat."""
@@ -151,7 +156,7 @@ class DictionarySettings(Settings):
     section = "dictionary"
 
     rank_per_source: Count = 100
-    beta: float = 2.0
+    beta: Annotated[float, Field(ge=-100, le=100)] = 2.0
     sparsity: NotNegative = 1.0
     max_iter: Count = 1000
     tol: NotNegative = 1e-4
@@ -219,7 +224,7 @@ class TrainingSettings(Settings):
     """Added by Adam to the root of the squared gradients."""
     schedule: Literal["constant", "cosine"] = "constant"
     """The learning rate over the epochs: "constant" (the paper), or "cosine", falling to zero at `max_epochs`."""
-    warmup_steps: Annotated[int, Field(ge=0)] = 0
+    warmup_steps: Annotated[int, Field(ge=0, le=10**9)] = 0
     """Steps during which the rates rise, on endless mixtures."""
     average: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Memory of the average of the weights that is validated and saved, on endless mixtures; 0: no average."""
@@ -231,8 +236,8 @@ class TrainingSettings(Settings):
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 2016
     precision: Literal["32-true", "16-mixed", "bf16-mixed"] = "32-true"
     accelerator: Literal["auto", "cpu", "gpu", "cuda"] = "auto"
-    devices: Count = 1
-    nodes: Count = 1
+    devices: Processes = 1
+    nodes: Processes = 1
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -259,6 +264,8 @@ class Recipe(BaseModel):
 
     def __init__(self, **sections: Any) -> None:
         super().__init__(**sections)
+        if self.model.start is None:
+            check_size(self.model.kind, self.model.options, 2 * self.dictionary.rank_per_source)
         training = self.training
         if self.data.endless:
             if training.devices * training.nodes > 1 or training.precision != "32-true":
@@ -275,9 +282,10 @@ class Recipe(BaseModel):
         """Make a recipe from nested tables; errors begin with `name`."""
         for section, table in tables.items():
             if section not in cls.model_fields:
-                raise InputError(f"{name}: unknown section [{section}]; known: {', '.join(cls.model_fields)}")
+                known = ", ".join(cls.model_fields)
+                raise InputError(f"{name}: unknown section [{shown(section)[1:-1]}]; known: {known}")
             if not isinstance(table, dict):
-                raise InputError(f"{name}: [{section}] must be a section, got {table!r}")
+                raise InputError(f"{name}: [{section}] must be a section, got {shown(table)}")
         data, dictionary, model, training = (dict(tables.get(section, {})) for section in cls.model_fields)
         own = {key: model.pop(key) for key in ("kind", "start") if key in model}
         try:
@@ -298,21 +306,17 @@ class Recipe(BaseModel):
     def read(cls, path: str | Path) -> Self:
         """Read a recipe; relative paths in it start from its folder."""
         path = Path(path)
-        try:
-            tables = tomllib.loads(path.read_text("utf-8"))
-        except OSError as error:
-            raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise InputError(f"{path}: not a TOML file: {error}") from None
-        recipe = cls.from_tables(tables, str(path))
+        recipe = cls.from_tables(read_tables(path), str(path))
         data = recipe.data
         places = {key: _resolved(value, path, f"[data] {key}") for key in _PLACES if (value := getattr(data, key))}
         start = recipe.model.start
         if start and start not in bundled_models():
             start = _resolved(start, path, "[model] start")
-            if not Path(start).is_dir():
+            if not os.path.isdir(start):
                 names = ", ".join(bundled_models())
-                raise InputError(f"{path}: [model] start = {recipe.model.start!r}: no such folder; bundled: {names}")
+                raise InputError(
+                    f"{path}: [model] start = {shown(recipe.model.start)}: no such folder; bundled: {names}"
+                )
         return recipe.replace(data=places, model={"start": start})
 
     def replace(self, **changes: dict[str, Any]) -> Self:
@@ -337,6 +341,17 @@ class Recipe(BaseModel):
         return "\n".join(lines)
 
 
+def read_tables(path: Path) -> dict[str, Any]:
+    """A file's nested tables, not checked."""
+    content = read_plain(path, _MOST_BYTES)
+    if max(map(len, content.splitlines()), default=0) > _LONGEST_LINE:
+        raise InputError(f"{path}: has a line of more than {_LONGEST_LINE} bytes, as no recipe needs")
+    try:
+        return tomllib.loads(content.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(f"{path}: not a TOML file: {error}") from None
+
+
 def folders_recipe(speech: Path, noise: Path, rooms: Path | None = None, start: str | None = None) -> Recipe:
     """The recipe for two folders of recordings: the package's default or, with `start`, to train that model further."""
     name = "default" if start is None else "continue"
@@ -358,8 +373,8 @@ def _check_range(name: str, values: list[float]) -> None:
 def _resolved(value: str, recipe: Path, key: str) -> str:
     expanded = os.path.expandvars(value)
     if "$" in expanded:
-        raise InputError(f"{recipe}: {key} = {value!r} names an environment variable that is not set; export it")
+        raise InputError(f"{recipe}: {key} = {shown(value)} names an environment variable that is not set; export it")
     try:
         return str((recipe.parent / expanded).resolve())
     except ValueError as error:
-        raise InputError(f"{recipe}: {key} = {value!r} is not a path ({error})") from None
+        raise InputError(f"{recipe}: {key} = {shown(value)} is not a path ({error})") from None

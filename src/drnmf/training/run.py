@@ -8,7 +8,6 @@ import json
 import logging
 import os
 import platform
-import tomllib
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,7 +32,7 @@ from drnmf.training.backpropagation import Backpropagation, ProgressBar, Record
 from drnmf.training.datasets import EpochData, datasets
 from drnmf.training.dictionaries import make_dictionaries
 from drnmf.training.endless import EndlessBackpropagation
-from drnmf.training.recipe import ModelSettings, Recipe, TrainingSettings
+from drnmf.training.recipe import ModelSettings, Recipe, TrainingSettings, read_tables
 
 log = logging.getLogger("drnmf")
 # Lightning's remarks are for its programmers; what users should know is logged here
@@ -117,8 +116,8 @@ def _begun(folder: Path, recipe: Recipe) -> Iterator[None]:
 def _is_written(recipe: Recipe, path: Path) -> bool:
     """Whether a file holds this recipe; settings that are younger than the file had their defaults."""
     try:
-        return Recipe.from_tables(tomllib.loads(path.read_text("utf-8")), str(path)) == recipe
-    except (InputError, ValueError):  # of another version, or not a recipe
+        return Recipe.from_tables(read_tables(path), str(path)) == recipe
+    except InputError:  # of another version, or not a recipe
         return False
 
 

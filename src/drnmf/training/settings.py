@@ -4,7 +4,7 @@ from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from drnmf.errors import InputError
+from drnmf.errors import InputError, shown
 
 CHECKED = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
 """Nothing changes after the check, no value is converted to another type, and every key and number is known."""
@@ -55,9 +55,9 @@ def first_mistake(error: ValidationError, known: list[str]) -> str:
         return str(context["error"])
     key, *inside = mistake["loc"]
     if kind == "extra_forbidden":
-        return f"has no setting {key!r}; known: {', '.join(known)}"
+        return f"has no setting {shown(key)}; known: {', '.join(known)}"
     if kind == "missing":
         return f"needs {key}"
     rule = _RULES[kind].format_map(context) if kind in _RULES else mistake["msg"]
     place = "".join(f"[{index}]" for index in inside if isinstance(index, int))
-    return f"{key}{place} {rule}, got {mistake['input']!r}"
+    return f"{key}{place} {rule}, got {shown(mistake['input'])}"
