@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench sanitize instructions clean
 
 demo: $(READY)  ## Enhance the bundled noisy recording; leaves wav files and a picture in demo/
 	$(BIN)/python -m drnmf.pictures.demo demo
@@ -16,6 +16,25 @@ lint: $(READY)
 
 bench: $(READY)  ## Speed and memory of everything, as one table
 	$(BIN)/python -m benchmarks
+
+USES_C := tests/engines tests/models tests/use/test_streaming.py tests/use/test_live.py tests/use/test_files.py \
+          tests/use/test_reference.py
+SANITIZED := build/sanitize/drnmf
+PRELOADED = $(foreach library,asan stdc++,$(shell $(CC) -print-file-name=lib$(library).so))
+
+sanitize: $(READY)  ## The tests that use C under AddressSanitizer and UBSan (GCC), with every set of instructions
+	rm -rf $(SANITIZED) && mkdir -p $(SANITIZED) && cp -r src/drnmf/. $(SANITIZED) && rm -f $(SANITIZED)/engines/_steps*
+	$(CC) -shared -fPIC -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-math-errno -Wno-psabi \
+	    src/drnmf/engines/csrc/steps.c -lm -o $(SANITIZED)/engines/_steps.so
+	for set in avx512 avx2 baseline; do \
+	    DRNMF_INSTRUCTIONS=$$set PYTHONPATH=build/sanitize ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
+	    LD_PRELOAD="$(PRELOADED)" $(BIN)/python -m pytest --capture=sys $(USES_C) || exit 1; \
+	done
+
+instructions: $(READY)  ## The tests that use C with every set of instructions that it is compiled for
+	for set in avx512 avx2 baseline; do \
+	    DRNMF_INSTRUCTIONS=$$set $(BIN)/python -m pytest $(USES_C) || exit 1; \
+	done
 
 clean:
 	rm -rf .venv demo build dist src/drnmf/engines/*.so

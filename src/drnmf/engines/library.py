@@ -45,7 +45,9 @@ def load() -> ctypes.CDLL | None:
 
 def _allow(compiled: ctypes.CDLL, most: str) -> None:
     """Keep to a set of instructions below the best that this machine has: how the others are tested."""
-    if most not in INSTRUCTIONS or not hasattr(compiled, "allow_instructions"):
+    if not hasattr(compiled, "allow_instructions"):
+        raise InputError("the compiled part of drnmf is too old for DRNMF_INSTRUCTIONS; install the package again")
+    if most not in INSTRUCTIONS:
         raise InputError(f"DRNMF_INSTRUCTIONS must be one of {', '.join(INSTRUCTIONS)}, got {most!r}")
     used = INSTRUCTIONS[compiled.allow_instructions(INSTRUCTIONS.index(most))]
     if used != most:

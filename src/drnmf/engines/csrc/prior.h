@@ -4,7 +4,11 @@
 INLINE real NAME(exponential)(real x) {
     if (sizeof(real) == sizeof(double)) return exp(x);
     const float y = x < -87 ? -87 : x > 88 ? 88 : (float)x; /* NaN stays NaN */
-    const float n = (y * 1.44269504f + 12582912.f) - 12582912.f; /* the nearest whole number: no bits are left below */
+    const union {
+        float value;
+        uint32_t bits;
+    } nearest = {y * 1.44269504f + 12582912.f}; /* no bits are left below whole numbers, and n is in the lowest bits */
+    const float n = nearest.value - 12582912.f;
     const float f = y - n * 0.693359375f + n * 2.12194440e-4f;
     float p = 1.9875691500e-4f;
     p = p * f + 1.3981999507e-3f;
@@ -13,9 +17,9 @@ INLINE real NAME(exponential)(real x) {
     p = p * f + 1.6666665459e-1f;
     p = p * f + 5.0000001201e-1f;
     const union {
-        int32_t bits;
+        uint32_t bits;
         float value;
-    } power = {((int32_t)n + 127) << 23};
+    } power = {(nearest.bits + 127) << 23};
     return (p * f * f + f + 1) * power.value;
 }
 
