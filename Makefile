@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint bench sanitize instructions clean
+.PHONY: demo test lint fuzz bench sanitize instructions clean
 
 demo: $(READY)  ## Enhance the bundled noisy recording; leaves wav files and a picture in demo/
 	$(BIN)/python -m drnmf.pictures.demo demo
@@ -13,6 +13,10 @@ test: $(READY)  ## All tests, without any corpus or GPU
 
 lint: $(READY)
 	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy
+
+fuzz: $(READY)  ## Random inputs of every class for some minutes; figures go to docs/results/reliability
+	PYTHONPATH=tests $(BIN)/python -m fuzz --seconds 30 --save docs/results/reliability/fuzz.json
+	$(BIN)/python -m benchmarks.pages
 
 bench: $(READY)  ## Speed and memory of everything, as one table
 	$(BIN)/python -m benchmarks

@@ -80,7 +80,10 @@ def staged(*targets: Path | str) -> Iterator[list[Path]]:
                 raise InputError(f"{target}: cannot be written ({error.strerror})") from None
         yield [temporary for temporary, _ in moves]
         for temporary, target in moves:
-            temporary.replace(target)
+            try:
+                temporary.replace(target)
+            except OSError as error:
+                raise InputError(f"{target}: cannot be written ({error.strerror})") from None
 
 
 @contextmanager

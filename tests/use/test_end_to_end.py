@@ -246,7 +246,7 @@ def test_a_reader_that_goes_away_is_no_traceback(process, tmp_path, model):
     assert said == "drnmf: stdout: cannot be written (Broken pipe)\n"
 
 
-ODD = [b"\xff\xfe.flac", b"d\xfc\xe4/a.flac", b"[/red].flac", b"two\nlines.flac", b" .flac", b"-o.flac", b"$a$.flac"]
+ODD = [b"\xff\xfe.flac", b"d\xfc\xe4/a.flac", b"[red].flac", b"two\nlines.flac", b" .flac", b"-o.flac", b"$a$.flac"]
 
 
 def test_names_that_are_not_utf_8_or_look_like_something_else(drnmf, tmp_path, monkeypatch):

@@ -172,6 +172,14 @@ def test_the_format_may_change(tmp_path, name):
     assert after.subtype == depth[name]
 
 
+def test_an_mp3_may_become_anything(tmp_path):
+    """WAV can hold MP3, but libsndfile does not write it."""
+    source = write(tmp_path / "in.mp3", noisy(), 16000)
+    for name, subtype in {"a.wav": "PCM_16", "a.flac": "PCM_16", "a.ogg": "VORBIS", "a.mp3": "MPEG_LAYER_III"}.items():
+        enhance_file(source, tmp_path / name, MODEL)
+        assert audio.info(tmp_path / name).subtype == subtype
+
+
 def integers(path: Path) -> np.ndarray:
     return soundfile.read(path, dtype="int32", always_2d=True)[0].astype(np.int64)
 

@@ -257,7 +257,8 @@ def default_subtype(path: Path | str, like: str | None = None) -> str:
     if path.suffix.lower() == ".opus":
         return "OPUS"
     format_ = _format(path)
-    if like is not None and soundfile.check_format(format_, like):
+    is_mp3_elsewhere = like is not None and like.startswith("MPEG") and format_ != "MP3"  # WAV with it can only be read
+    if like is not None and soundfile.check_format(format_, like) and not is_mp3_elsewhere:
         return like
     return str(soundfile.default_subtype(format_))
 
