@@ -1,4 +1,5 @@
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -201,6 +202,15 @@ def test_the_umask_decides_who_may_read_what_is_written(tmp_path, name, mask, mo
     finally:
         os.umask(before)
     assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {mode}
+
+
+@pytest.mark.parametrize("name", ["two\nlines", "a\rb", "\x1b[2J", "a\0b", "\udcff", "\u2028"])
+def test_whatever_a_name_holds_a_message_is_one_line_of_text(name):
+    with pytest.raises(InputError) as error:
+        find_audio(Path("folder") / name)
+    assert str(error.value).isprintable()
+    assert str(error.value).endswith(": no such folder")
+    assert str(pickle.loads(pickle.dumps(error.value))) == str(error.value)  # it may come from another process
 
 
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):

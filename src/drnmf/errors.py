@@ -9,6 +9,10 @@ _PACKAGES = {"torch": "PyTorch", "lightning": "Lightning", "pydantic": "Pydantic
 class InputError(ValueError):
     """The caller's mistake, in one line that names the file or value and, where there is one, the remedy."""
 
+    def __init__(self, message: str) -> None:
+        # a file's name may hold anything: no message breaks its line, or sends a terminal commands
+        super().__init__("".join(c if c.isprintable() else repr(c)[1:-1] for c in message))
+
 
 class DivergedError(ArithmeticError):
     """Training that turned to NaN or infinity, or whose loss left all bounds."""

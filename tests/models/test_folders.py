@@ -283,6 +283,7 @@ WRONG_OPTIONS = {
     "power": [math.inf, math.nan, None, 1e308],
     "sparsity": [math.inf, math.nan, "1"],
     "warm_start": [1, "no", None],
+    "generator": [3],
     "alpha_range": ["stable", 3, None, ["free"]],
 }
 

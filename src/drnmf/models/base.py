@@ -19,8 +19,9 @@ State = tuple[Tensor, ...]
 """What a model carries from one call to the next, batch first; empty for models that look at single frames."""
 
 
-MOST, MOST_LAYERS, MOST_WEIGHTS = 1_000_000, 1000, 2**27
-"""Of any number that is an option, of layers, and of weights: far above what is ever trained."""
+MOST, MOST_WEIGHTS = 1_000_000, 2**27
+"""Of any number that is an option, and of weights: far above what is ever trained."""
+_MOST_OF = {"n_layers": 1000, "n_listening": 1000, "n_iter": 10_000}
 
 
 class SoundStream(Protocol):
@@ -181,9 +182,9 @@ def check_options(kind: type[Separator], options: Mapping[str, Any]) -> None:
     names = [name for name in ("n_layers", "n_features", "n_atoms", "context") if name in parameters]
     sizes = {name: options.get(name, parameters[name].default) for name in names}
     _check_size(math.prod(size for size in sizes.values() if isinstance(size, int)))
-    for name in ("n_layers", "n_listening"):
-        if options.get(name, 1) > MOST_LAYERS:
-            raise InputError(f"{name} must be at most {MOST_LAYERS}, got {options[name]}")
+    for name, most in _MOST_OF.items():
+        if options.get(name, 1) > most:
+            raise InputError(f"{name} must be at most {most}, got {options[name]}")
 
 
 def _check_size(weights: int) -> None:
@@ -207,7 +208,7 @@ def _words(hint: Any) -> str:
     words = {int: "a whole number", float: "a number", bool: "true or false", types.NoneType: "null"}
     if typing.get_origin(hint) is typing.Literal:
         return f"one of {', '.join(typing.get_args(hint))}"
-    return " or ".join(words.get(inner, str(inner)) for inner in typing.get_args(hint) or [hint])
+    return " or ".join(words.get(inner, inner.__name__) for inner in typing.get_args(hint) or [hint])
 
 
 def given(arguments: dict[str, Any]) -> dict[str, Any]:
