@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint fuzz bench sanitize instructions clean
+.PHONY: demo test lint fuzz bench sanitize instructions soak clean
 
 demo: $(READY)  ## Enhance the bundled noisy recording; leaves wav files and a picture in demo/
 	$(BIN)/python -m drnmf.pictures.demo demo
@@ -39,6 +39,10 @@ instructions: $(READY)  ## The tests that use C with every set of instructions t
 	for set in avx512 avx2 baseline; do \
 	    DRNMF_INSTRUCTIONS=$$set $(BIN)/python -m pytest $(USES_C) || exit 1; \
 	done
+
+MINUTES ?= 60
+soak: $(READY)  ## Live streams for an hour, or MINUTES=5: the same as files, in memory that does not grow
+	PYTHONPATH=tests $(BIN)/python -m use.soak $(MINUTES)
 
 clean:
 	rm -rf .venv demo build dist src/drnmf/engines/*.so

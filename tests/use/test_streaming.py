@@ -238,6 +238,24 @@ def test_a_long_block_is_as_good_as_short_ones(monkeypatch):
         torch.testing.assert_close(streamed(Streamer(model), x, len(x)), offline(model, x), rtol=0, atol=1e-6)
 
 
+def test_pytorch_meets_few_sizes_whatever_the_blocks(monkeypatch):
+    """It keeps a plan for each size that it has met: blocks of many sizes took ever more memory."""
+    model, met = build("lstm"), set()
+    separate = type(model).separate
+
+    def watched(self, magnitude, state=None):
+        met.add(magnitude.shape[1])
+        return separate(self, magnitude, state)
+
+    monkeypatch.setattr(type(model), "separate", watched)
+    streamer, x = Streamer(model), noisy(20.0)
+    for frames in range(1, 60):
+        streamer.feed(x[: 128 * frames])
+    streamer.feed(x)
+    assert len(met) <= 11
+    assert max(met) == 1024
+
+
 @pytest.mark.parametrize(
     ("block", "reason"),
     [

@@ -40,9 +40,13 @@ class ModelStream:
             return self._tail[:, :0].cpu().numpy()
         frames = samples.unfold(1, WINDOW, HOP)
         out = torch.nn.functional.pad(self._tail, (0, T * HOP))  # to the last WINDOW - HOP later frames will add
-        for first in range(0, T, _ROWS):
-            part = self._step(frames[:, first : first + _ROWS])
+        first = 0
+        while first < T:
+            # powers of two: PyTorch remembers a plan for each size that it meets, and blocks of any size would meet all
+            n = min(_ROWS, 2 ** ((T - first).bit_length() - 1))
+            part = self._step(frames[:, first : first + n])
             out[:, first * HOP :][:, : part.shape[1]] += part
+            first += n
         self._waiting, self._tail = samples[:, T * HOP :].clone(), out[:, T * HOP :].clone()
         return out[:, : T * HOP].cpu().numpy()
 
