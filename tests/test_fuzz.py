@@ -38,7 +38,7 @@ def test_a_fault_is_found(tmp_path):
     head = '"""A bad one."""\nfrom drnmf import InputError\nSHORT = 3\ndef attempt(random, folder):\n    '
     faults = {
         "bad": "assert random.random() < 0",
-        "lines": "raise InputError('a\\nb')",
+        "lines": "raise InputError('a' * 5000)",
         "dies": "import os; os.abort()",
     }
     for name, fault in faults.items():

@@ -54,8 +54,8 @@ def run(name: str, seed: int, numbers: range | itertools.count | None, seconds: 
                 module.attempt(np.random.default_rng((seed, number)), Path(folder))
             except InputError as error:
                 found["refused"] += 1
-                if "\n" in str(error):
-                    found["wrong"].append(f"{name} {number}: {str(error)!r} is more than one line")
+                if not str(error).isprintable() or len(str(error)) > 2000:
+                    found["wrong"].append(f"{name} {number}: {str(error)[:200]!r} is more than one line")
             except (Exception, Hang):
                 found["wrong"].append(f"{name} {number}: {traceback.format_exc()}")
             finally:

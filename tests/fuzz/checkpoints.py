@@ -1,28 +1,38 @@
 """Checkpoints and dictionaries of a training run, damaged: as this version writes them, and as earlier ones did."""
 
+import functools
 import pickle
-from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import safetensors.torch
 import torch
 
 from drnmf.training.checkpoints import LAST, Checkpoints, read
 from drnmf.training.dictionaries import _read
-from fuzz.damage import Case, Random, damaged, pick
+from fuzz.sounds import Random, damaged, pick
 
+SHORT = 150
 STATE = {"epoch": 3, "state_dict": {"W": torch.rand(9, 4)}, "optimizer_states": [{"state": {0: (0.9, None)}}]}
 
 
-def cases(rng: Random, folder: Path) -> Iterator[Case]:
-    """Without end."""
-    Checkpoints().save_checkpoint(STATE, folder / LAST)
-    torch.save(STATE, folder / "old.ckpt")
-    (folder / "pickle.ckpt").write_bytes(pickle.dumps(STATE))
-    (folder / "W").write_bytes(safetensors.torch.save({"W": torch.rand(257, 4)}))
-    originals = {name: (folder / name).read_bytes() for name in (LAST, "old.ckpt", "pickle.ckpt", "W")}
-    while True:
-        name = pick(rng, list(originals))
-        path = folder / f"damaged {name}"
-        path.write_bytes(damaged(originals[name], rng))
-        yield name, lambda path=path: _read(path, 257) if path.name.endswith("W") else read(path)
+@functools.cache
+def contents() -> dict[str, bytes]:
+    """Whole ones, by name."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        Checkpoints().save_checkpoint(STATE, folder / LAST)
+        torch.save(STATE, folder / "old.ckpt")
+        (folder / "pickle.ckpt").write_bytes(pickle.dumps(STATE))
+        (folder / "W").write_bytes(safetensors.torch.save({"W": torch.rand(257, 4)}))
+        return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def attempt(random: Random, folder: Path) -> None:
+    name = pick(random, sorted(contents()))
+    path = folder / name
+    path.write_bytes(damaged(contents()[name], random))
+    if name == "W":
+        _read(path, 257)
+    else:
+        read(path)

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from drnmf.training.recipe import Recipe
-from fuzz.damage import Case, Random, damaged, pick
+from fuzz.sounds import Random, damaged, naming, pick
 
+SHORT = 150
 VALUES = (
     *("0", "1", "-1", "2", "1.0", "0.5", "-0.5", "1e300", "-1e300", "5e-324", "nan", "inf", "-inf", "true", "false"),
     *(str(2**31), str(2**63), str(10**18), "1" + "0" * 400, "9" * 1500, "0x7fffffffffffffff", "1_000"),
@@ -18,20 +19,12 @@ VALUES = (
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").rglob("*.toml"))
 
 
-def cases(rng: Random, folder: Path) -> Iterator[Case]:
-    """Without end."""
+def attempt(random: Random, folder: Path) -> None:
     path = folder / "recipe.toml"
-    originals = [recipe.read_text().replace("$", "") for recipe in RECIPES]  # no variables
-    changes = (settings, settings, settings, sections, raw)
-    while True:
-        change = pick(rng, changes)
-        content = change(pick(rng, originals), rng)
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        yield change.__name__, lambda: use(path)
-
-
-def use(path: Path) -> None:
-    recipe = Recipe.read(path)
+    text = pick(random, RECIPES).read_text().replace("$", "")  # no variables
+    path.write_bytes(pick(random, (settings, settings, settings, sections, raw))(text, random))
+    with naming(path):
+        recipe = Recipe.read(path)
     assert Recipe.from_tables(tomllib.loads(recipe.to_toml()), "copy") == recipe
 
 
@@ -65,31 +58,31 @@ OPTIONS = (
 )
 
 
-def settings(text: str, rng: Random) -> str:
+def settings(text: str, random: Random) -> bytes:
     """Some keys have other values; a key may come twice."""
     lines = text.splitlines()
-    for _ in range(rng.integers(1, 4)):
-        section, key = pick(rng, KEYS) if rng.random() < 0.8 else ("model", pick(rng, OPTIONS))
-        line = f"{key} = {pick(rng, VALUES)}"
+    for _ in range(random.integers(1, 4)):
+        section, key = pick(random, KEYS) if random.random() < 0.8 else ("model", pick(random, OPTIONS))
+        line = f"{key} = {pick(random, VALUES)}"
         present = [i for i, old in enumerate(lines) if old.partition(" =")[0] == key]
         if present:
-            lines[pick(rng, present)] = line
+            lines[pick(random, present)] = line
         elif f"[{section}]" in lines:
             lines.insert(lines.index(f"[{section}]") + 1, line)
         else:
             lines += [f"[{section}]", line]
-    return "\n".join(lines)
+    return "\n".join(lines).encode()
 
 
-def sections(text: str, rng: Random) -> str:
+def sections(text: str, random: Random) -> bytes:
     """Sections are gone, twice, elsewhere, or of another kind."""
     lines = text.splitlines()
     heads = [i for i, line in enumerate(lines) if line.startswith("[")]
-    at = pick(rng, heads)
+    at = pick(random, heads)
     odd = ["", "[data]", "[[data]]", "[model.options]", "data = 3", "[training.loss.sdr]", "[x]"]
-    lines[at] = pick(rng, [*odd, "[" + ".".join("a" * 900) + "]", ".".join("b" * 900) + " = 1"])
-    return "\n".join(lines)
+    lines[at] = pick(random, [*odd, "[" + ".".join("a" * 900) + "]", ".".join("b" * 900) + " = 1"])
+    return "\n".join(lines).encode()
 
 
-def raw(text: str, rng: Random) -> bytes:
-    return damaged(text.encode(), rng)
+def raw(text: str, random: Random) -> bytes:
+    return damaged(text.encode(), random)

@@ -5,9 +5,10 @@ They are made from real sound. What is enhanced is as long as what its header sa
 
 import functools
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import soundfile
@@ -72,6 +73,16 @@ def end_lost(data: bytearray, random: Random) -> bytearray:
 
 
 DAMAGES: list[Callable[[bytearray, Random], bytearray]] = [cut, flip, lie, hole, garbage, end_lost]
+
+
+def damaged(data: bytes, random: Random) -> bytes:
+    """Any file's content with one of them."""
+    return bytes(pick(random, DAMAGES)(bytearray(data), random))
+
+
+def pick(random: Random, choices: Sequence[Any]) -> Any:
+    """One of them, as it is: numpy's choice would make them all of one type."""
+    return choices[random.integers(len(choices))]
 
 
 @functools.cache

@@ -19,9 +19,9 @@ State = tuple[Tensor, ...]
 """What a model carries from one call to the next, batch first; empty for models that look at single frames."""
 
 
-MOST, MOST_WEIGHTS = 1_000_000, 2**27
+MOST, MOST_WEIGHTS = 1_000_000, 2**26
 """Of any number that is an option, and of weights: far above what is ever trained."""
-_MOST_OF = {"n_layers": 1000, "n_listening": 1000, "n_iter": 10_000}
+_MOST_OF = {"n_layers": 1000, "n_listening": 1000, "n_iter": 10_000, "n_atoms": 10_000}
 
 
 class SoundStream(Protocol):
