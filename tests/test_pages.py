@@ -19,7 +19,12 @@ def test_no_table_of_numbers_is_written_by_hand(name):
     assert re.findall(r"^\|.*--:.*\|$", by_hand, re.MULTILINE) == []
 
 
-DOCUMENTS = [pages.ROOT / "README.md", pages.ROOT / "CONTRIBUTING.md", *sorted((pages.ROOT / "docs").rglob("*.md"))]
+DOCUMENTS = [
+    pages.ROOT / "README.md",
+    pages.ROOT / "CONTRIBUTING.md",
+    pages.ROOT / "SECURITY.md",
+    *sorted((pages.ROOT / "docs").rglob("*.md")),
+]
 
 
 @pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: page.name)

@@ -119,7 +119,7 @@ def test_written_mixtures_are_the_datasets_mixtures(tmp_path, pool):
         (HEADER + f"a,s.flac,,b.flac,{'9' * 400},0,-25\n", "line 2: offset must be the number of a sample, got '9+"),
         (HEADER + f"a,s.flac,,b.flac,{'9' * 5000},0,-25\n", "line 2: offset, .* must be numbers"),
         (HEADER + f"a,{'s' * 5000},,b.flac,0,0,-25\n", "names .*ss, which does not exist"),
-        (HEADER + "a,s\0.flac,,b.flac,0,0,-25\n", "names .*s\0.flac, which does not exist"),
+        (HEADER + "a,s\0.flac,,b.flac,0,0,-25\n", r"names .*s\\x00\.flac, which does not exist"),
         (HEADER + f"a,s.flac,,b.flac,0,0,{'-' * 200000}\n", "is not a CSV file: field larger"),
         (HEADER + 'a,"s.flac,,b.flac,0,0,-25\n' + "\n" * 9, "is incomplete: it has 2 of 7 columns"),
         (HEADER + "a,,,b.flac,0,0,-25\n", "line 2: is incomplete"),

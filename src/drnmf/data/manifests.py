@@ -24,7 +24,7 @@ from drnmf.progress import Progress, silent
 from drnmf.signal import audio
 from drnmf.signal.spectra import SAMPLE_RATE
 
-_MOST_BYTES = 2**28  # over a million rows
+MOST_BYTES = 2**28  # over a million rows
 _LATEST = 2**48  # no file has as many samples
 COLUMNS = ("id", "speech", "rir", "background", "offset", "snr_db", "level_dbfs")
 
@@ -32,7 +32,7 @@ COLUMNS = ("id", "speech", "rir", "background", "offset", "snr_db", "level_dbfs"
 def read_manifest(path: Path | str) -> list[Mixture]:
     """Read a manifest, and check that every file it names exists."""
     path = Path(path)
-    with open_plain(path, _MOST_BYTES) as file:
+    with open_plain(path, MOST_BYTES) as file:
         text = io.TextIOWrapper(file, newline="", encoding="utf-8-sig", errors="surrogateescape")
         rows = csv.reader(text)
         try:

@@ -21,7 +21,7 @@ State = tuple[Tensor, ...]
 
 MOST, MOST_WEIGHTS = 1_000_000, 2**26
 """Of any number that is an option, and of weights: far above what is ever trained."""
-_MOST_OF = {"n_layers": 1000, "n_listening": 1000, "n_iter": 10_000, "n_atoms": 10_000}
+MOST_OF = {"n_layers": 1000, "n_listening": 1000, "n_iter": 10_000, "n_atoms": 10_000}
 
 
 class SoundStream(Protocol):
@@ -182,7 +182,7 @@ def check_options(kind: type[Separator], options: Mapping[str, Any]) -> None:
     names = [name for name in ("n_layers", "n_features", "n_atoms", "context") if name in parameters]
     sizes = {name: options.get(name, parameters[name].default) for name in names}
     _check_size(math.prod(size for size in sizes.values() if isinstance(size, int)))
-    for name, most in _MOST_OF.items():
+    for name, most in MOST_OF.items():
         if options.get(name, 1) > most:
             raise InputError(f"{name} must be at most {most}, got {options[name]}")
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
-_MOST_CONFIG = 2**20
+MOST_CONFIG = 2**20
 _MOST_HEADER = 2**16  # a tensor's share of the weights' header is its name, type and shape
 _LAST_WITH_ALL = "d82fef1"  # the last commit with all options that were ever written
 _FRONT_END = {"sample_rate": SAMPLE_RATE, "window": WINDOW, "hop": HOP}
@@ -85,7 +85,7 @@ def _find(folder_or_name: str | Path) -> Path:
 
 
 def _read_config(path: Path) -> dict[str, Any]:
-    content = read_plain(path, _MOST_CONFIG)
+    content = read_plain(path, MOST_CONFIG)
     try:
         config = json.loads(content)
     except (ValueError, RecursionError) as error:

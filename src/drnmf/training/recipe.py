@@ -39,7 +39,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Decibels = Annotated[float, Field(ge=-DECIBELS, le=DECIBELS)]
 Range = Annotated[list[Decibels], Field(min_length=2, max_length=2)]
 Place = Annotated[str, Field(min_length=1)]
-_MOST_BYTES, _LONGEST_LINE = 2**16, 2000  # of a recipe: nested keys cost a reader of TOML the square of their number
+MOST_BYTES, LONGEST_LINE = 2**16, 2000  # of a recipe: nested keys cost a reader of TOML the square of their number
 _PLACES = ("train", "validation", "speech", "noise", "rooms", "noisy", "clean", "chime2")
 
 
@@ -343,9 +343,9 @@ class Recipe(BaseModel):
 
 def read_tables(path: Path) -> dict[str, Any]:
     """A file's nested tables, not checked."""
-    content = read_plain(path, _MOST_BYTES)
-    if max(map(len, content.splitlines()), default=0) > _LONGEST_LINE:
-        raise InputError(f"{path}: has a line of more than {_LONGEST_LINE} bytes, as no recipe needs")
+    content = read_plain(path, MOST_BYTES)
+    if max(map(len, content.splitlines()), default=0) > LONGEST_LINE:
+        raise InputError(f"{path}: has a line of more than {LONGEST_LINE} bytes, as no recipe needs")
     try:
         return tomllib.loads(content.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
