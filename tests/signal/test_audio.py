@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 import soundfile
+import soxr
 import torch
 
 from drnmf.errors import InputError
@@ -256,3 +257,23 @@ def test_a_length_beyond_all_memory_is_one_line(tmp_path):
     assert audio.info(tmp_path / "a.mp3").samples > 2**40
     with pytest.raises(InputError, match=r"a\.mp3: \d+ samples, as its header says, do not fit into memory"):
         audio.read(tmp_path / "a.mp3")
+
+
+def test_few_channels_are_resampled_together(speech_dir, monkeypatch):
+    """With 1024, libsoxr read up to 4 kB beyond a block's end, and the process was killed now and then."""
+    made = []
+
+    class Watched(soxr.ResampleStream):
+        def __init__(self, source, target, channels, **options):
+            made.append(channels)
+            super().__init__(source, target, channels, **options)
+
+    monkeypatch.setattr(soxr, "ResampleStream", Watched)
+    x = torch.linspace(1, 0.1, 20)[:, None] * utterance(speech_dir)[:3000]
+    resampler = audio.Resampler(44100, 16000, 20)
+    parts = [resampler.feed(x[:, i : i + 1000].numpy()) for i in range(0, 3000, 1000)]
+    y = np.concatenate([*parts, resampler.feed(x[:, :0].numpy(), last=True)], 1)
+    assert (max(made), sum(made)) == (8, 20)
+    expected = [soxr.resample(channel.numpy(), 44100, 16000) for channel in x]
+    assert np.array_equal(y, np.stack(expected))
+    assert np.array_equal(audio.resample(x, 44100, 16000), np.stack(expected))

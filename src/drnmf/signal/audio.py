@@ -128,7 +128,19 @@ def resample(x: Array, source: int, target: int) -> Array:
     """Resample (channels, samples) from one rate to another."""
     if source == target:
         return x
-    return like(x, np.ascontiguousarray(soxr.resample(as_array(x).T, source, target).T))
+    y = as_array(x)
+    return like(x, _together([soxr.resample(y[some].T, source, target) for some in _groups(len(y))]))
+
+
+def _groups(channels: int) -> list[slice]:
+    """Channels that are resampled together, few: libsoxr reads beyond the end of a short block, the more the more."""
+    return [slice(i, min(i + 8, channels)) for i in range(0, channels, 8)]
+
+
+def _together(groups: list[Samples]) -> Samples:
+    """Groups (samples, channels) as one array (channels, samples), channel by channel in memory."""
+    whole = np.empty((sum(group.shape[1] for group in groups), len(groups[0])), groups[0].dtype)
+    return np.concatenate([group.T for group in groups], out=whole)
 
 
 def resampled_length(samples: int, source: int, target: int) -> int:
@@ -140,16 +152,21 @@ class Resampler:
     """Resampling block by block: the same samples as `resample`, some of them a little later."""
 
     def __init__(self, source: int, target: int, channels: int) -> None:
-        self._stream = soxr.ResampleStream(source, target, channels, dtype="float32")
-        self._channels = channels
+        self._streams = {
+            (some.start, some.stop): soxr.ResampleStream(source, target, some.stop - some.start, dtype="float32")
+            for some in _groups(channels)
+        }
 
     def feed(self, x: Samples, *, last: bool = False) -> Samples:
         """The next samples (channels, any number) in, those that are ready out; `last` flushes the rest."""
+        return _together([self._feed(stream, x[slice(*some)], last) for some, stream in self._streams.items()])
+
+    def _feed(self, stream: Any, x: Samples, last: bool) -> Samples:
         # in parts: soxr keeps as much memory as the largest block that it was given
         frames = np.ascontiguousarray(x.T)
-        parts = [self._stream.resample_chunk(frames[i : i + _BLOCK]) for i in range(0, len(frames), _BLOCK)]
-        parts.append(self._stream.resample_chunk(frames[:0], last=last))
-        return np.concatenate([part.reshape(-1, self._channels) for part in parts]).T.copy()
+        parts = [stream.resample_chunk(frames[i : i + _BLOCK]) for i in range(0, len(frames), _BLOCK)]
+        parts.append(stream.resample_chunk(frames[:0], last=last))
+        return np.concatenate([part.reshape(-1, len(x)) for part in parts])
 
 
 class Writer:
