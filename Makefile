@@ -27,13 +27,15 @@ SANITIZED := build/sanitize/drnmf
 PRELOADED = $(foreach library,asan stdc++,$(shell $(CC) -print-file-name=lib$(library).so))
 
 sanitize: $(READY)  ## The tests that use C under AddressSanitizer and UBSan (GCC), with every set of instructions
-	rm -rf $(SANITIZED) && mkdir -p $(SANITIZED) && cp -r src/drnmf/. $(SANITIZED) && rm -f $(SANITIZED)/engines/_steps*
+	rm -rf build/sanitize && mkdir -p $(SANITIZED) && cp -r src/drnmf/. $(SANITIZED) && rm -f $(SANITIZED)/engines/_steps*
 	$(CC) -shared -fPIC -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-math-errno -Wno-psabi \
 	    src/drnmf/engines/csrc/steps.c -lm -o $(SANITIZED)/engines/_steps.so
 	for set in avx512 avx2 baseline; do \
 	    DRNMF_INSTRUCTIONS=$$set PYTHONPATH=build/sanitize ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
-	    LD_PRELOAD="$(PRELOADED)" $(BIN)/python -m pytest --capture=sys $(USES_C) || exit 1; \
+	    LD_PRELOAD="$(PRELOADED)" \
+	    $(BIN)/python -m pytest --capture=sys --junitxml=build/sanitize/$$set.xml $(USES_C) || exit 1; \
 	done
+	PYTHONPATH=tests $(BIN)/python -m engines.sanitized build/sanitize
 
 instructions: $(READY)  ## The tests that use C with every set of instructions that it is compiled for
 	for set in avx512 avx2 baseline; do \

@@ -96,6 +96,15 @@ def test_other_states_are_refused(make, how):
                 enter(x, changed(state, place, how))
 
 
+def test_other_states_of_an_lstm_are_refused():
+    model, x = lstm().freeze(), torch.rand(1, 3, BINS)
+    _, (h, c) = model(x)
+    for state in ((h[:, :, :-1], c), (h, c[0]), (h, torch.cat([c, c])), (h, c.double()), (h[:, :0], c)):
+        for enter in entries(model):
+            with pytest.raises(REFUSED):
+                enter(x, state)
+
+
 def test_states_that_only_together_have_the_right_size_are_refused():
     model, x = prior().freeze(), torch.rand(1, 3, BINS)
     _, (h, g, c, level) = model(x)
@@ -135,7 +144,8 @@ def test_a_network_whose_parts_do_not_fit_is_refused(make):
     assert len(parts) >= 5
     for name, values in parts.items():
         turned = [] if name == "silent" else [values[..., ::-1]]  # a stream copies its state
-        for other in (values[..., :-1], values[..., :1], values.astype(np.float16), *turned):
+        narrow = (values[..., :-n].copy() for n in (1, 16, 32))
+        for other in (*narrow, values[..., :-1], values.astype(np.float16), *turned):
             with pytest.raises(InputError):
                 streams.Stream(network._replace(**{name: other}), channels=1, strength=1.0)
 
