@@ -46,7 +46,7 @@ class Figures:
         """What must not be, if anything is."""
         found = {
             "samples are not those of the file": self.different_samples,
-            "is how far others are from the file's": self.largest_difference if self.largest_difference > 1e-6 else 0,
+            "is how far others are from the file's": self.largest_difference if self.largest_difference > 1e-5 else 0,
             "MB of memory were not given back": self.growth_mb if self.growth_mb > MOST_MB else 0,
         }
         return "; ".join(f"{value:g} {what}" for what, value in found.items() if value)
