@@ -260,7 +260,7 @@ def test_names_that_are_not_utf_8_or_look_like_something_else(drnmf, tmp_path, m
     status, _ = drnmf("enhance", tmp_path / "in", "-o", tmp_path / "out", "--jobs", 2)
     assert status == 1
     said = console.file.getvalue()
-    assert "broken\udcff.flac: cannot be read as sound" in said
+    assert r"broken\udcff.flac: cannot be read as sound" in said
     assert f"{len(names)} enhanced, 1 failed" in said
     assert {path.name for path in audio_files(tmp_path / "out")} == {Path(name).name for name in names}
 
