@@ -114,7 +114,7 @@ def test_cells_are_counted_over_frames_and_frequencies(loss):
 
 
 def alone(**weights):
-    return losses.weighted(**{"sdr": 0.0, "pesq": 0.0, "gain": 0.0, "limit_db": 30.0, **weights})
+    return losses.weighted(**{"si_sdr": 0.0, "pesq": 0.0, "gain": 0.0, "limit_db": 30.0, **weights})
 
 
 @pytest.fixture
@@ -126,21 +126,18 @@ def speech():
     return X, Y, torch.ones(X.shape[:2], dtype=torch.bool)
 
 
-def test_far_below_its_limit_the_sdr_is_the_usual_one(speech):
+def test_far_below_its_limit_the_si_sdr_is_the_usual_one(speech):
     X, Y, valid = speech
-    mask = torch.linspace(1, 0.2, X.shape[2]).expand(X.shape).clone().requires_grad_()
-    limited, usual = alone(sdr=1.0, limit_db=60.0)(mask, X, Y, valid)[0], losses.sdr(mask, X, Y, valid)[0]
-    assert float(limited.detach()) == pytest.approx(float(usual.detach()), abs=0.02)
-    here, there = (torch.autograd.grad(loss, mask)[0].flatten() for loss in (limited, usual))
-    assert torch.cosine_similarity(here, there, 0) > 0.995
-    assert float(here.norm() / there.norm()) == pytest.approx(1, abs=0.02)
+    mask = torch.full(X.shape, 0.7)
+    limited, usual = alone(si_sdr=1.0, limit_db=60.0)(mask, X, Y, valid)[0], losses.si_sdr(mask, X, Y, valid)[0]
+    assert float(limited) == pytest.approx(float(usual), abs=1e-3)
 
 
 @pytest.mark.parametrize("limit_db", [20.0, 30.0])
 def test_perfect_speech_reaches_the_limit(limit_db, speech):
     _, Y, valid = speech
-    total, count = alone(sdr=2.0, limit_db=limit_db)(torch.ones(Y.shape), Y, Y, valid)
-    assert float(total / count) == pytest.approx(-2 * limit_db, abs=0.05)
+    total, count = alone(si_sdr=2.0, limit_db=limit_db)(torch.ones(Y.shape), Y, Y, valid)
+    assert float(total / count) == pytest.approx(-2 * limit_db, abs=1e-3)
 
 
 @pytest.mark.parametrize(("gain", "squared_db"), [(1.0, 0.0), (0.5, 36.25), (2.0, 36.25)])
@@ -153,9 +150,9 @@ def test_speech_that_changes_its_level_costs(gain, squared_db, speech):
 def test_the_sum_has_every_weight(speech):
     X, Y, valid = speech
     mask = torch.full(X.shape, 0.6)
-    parts = [float(alone(**{name: 1.0})(mask, X, Y, valid)[0]) for name in ("sdr", "pesq", "gain")]
+    parts = [float(alone(**{name: 1.0})(mask, X, Y, valid)[0]) for name in ("si_sdr", "pesq", "gain")]
     assert parts[1] == pytest.approx(float(pesq_loss(synthesise(mask * X), synthesise(Y))), rel=1e-5)
-    whole, _ = losses.weighted(sdr=1.0, pesq=8.0, gain=0.1, limit_db=30.0)(mask, X, Y, valid)
+    whole, _ = losses.weighted(si_sdr=1.0, pesq=8.0, gain=0.1, limit_db=30.0)(mask, X, Y, valid)
     assert float(whole) == pytest.approx(parts[0] + 8 * parts[1] + 0.1 * parts[2], rel=1e-5)
 
 
@@ -164,7 +161,7 @@ def test_silent_targets_do_not_count_and_have_finite_gradients(speech):
     X, Y, valid = (torch.cat([t, t, t]) for t in (X, Y, valid))
     Y[1], X[2], Y[2] = 0, 0, 0
     mask = torch.full(X.shape, 0.6, requires_grad=True)
-    loss = losses.weighted(sdr=1.0, pesq=8.0, gain=0.1, limit_db=30.0)
+    loss = losses.weighted(si_sdr=1.0, pesq=8.0, gain=0.1, limit_db=30.0)
     total, count = loss(mask, X, Y, valid)
     assert int(count) == 1
     torch.testing.assert_close(total, loss(mask[:1], X[:1], Y[:1], valid[:1])[0])

@@ -135,7 +135,7 @@ WRONG = {  # section and setting: values that it must refuse
         "validate_every": COUNTS,
     },
     "training.loss": {
-        **every(("sdr", "pesq", "gain", "limit_db"), [*NUMBERS, "-1"]),
+        **every(("si_sdr", "pesq", "gain", "limit_db"), [*NUMBERS, "-1"]),
     },
     "data.endless": {
         **every(
@@ -260,8 +260,8 @@ def test_a_wrong_option_of_a_model_is_named_with_file_and_key(kind, key, value, 
         (f"[data]\nspeech = 'a'\nnoise = 'b'\nvalidation = 'c'\n{MODEL}", "[data] validation goes with train"),
         (f"[data]\nspeech = 'a'\nnoise = 'b'\nsubset = 10\n{MODEL}", "[data] subset is for lists"),
         (f"[data]\nchime2 = 'b'\nfresh = true\n{MODEL}", "[data] fresh = true needs"),
-        (f"{DATA}{MODEL}[training.loss]\nsisdr = 1.0", "[training.loss] has no setting 'sisdr'; known: sdr, "),
-        (f"{DATA}{MODEL}[training.loss]\nsdr = 0", "[training.loss] needs a weight above 0"),
+        (f"{DATA}{MODEL}[training.loss]\nsdr = 1.0", "[training.loss] has no setting 'sdr'; known: si_sdr, "),
+        (f"{DATA}{MODEL}[training.loss]\nsi_sdr = 0", "[training.loss] needs a weight above 0"),
         (
             f"{DATA}{MODEL}[training]\nvalidate_every = 3",
             "[training] max_epochs must be a multiple of validate_every, 3",

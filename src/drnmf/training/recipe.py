@@ -190,8 +190,8 @@ class LossWeights(Settings):
 
     section = "training.loss"
 
-    sdr: NotNegative = 1.0
-    """Weight of the SDR in dB."""
+    si_sdr: NotNegative = 1.0
+    """Weight of the SI-SDR in dB."""
     limit_db: Positive = 20.0
     """The most it can reach: what is nearly clean counts no more than that."""
     pesq: NotNegative = 0.0
@@ -201,7 +201,7 @@ class LossWeights(Settings):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if not self.sdr + self.pesq + self.gain:
+        if not self.si_sdr + self.pesq + self.gain:
             raise InputError("needs a weight above 0")
         return self
 
