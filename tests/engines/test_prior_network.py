@@ -124,7 +124,7 @@ def test_nan_does_not_vanish():
     assert torch.isnan(after).all()
 
 
-@pytest.mark.parametrize("name", ["heard_GN", "memory_GU", "sparsity_NU", "weight_bias_N"])
+@pytest.mark.parametrize("name", ["heard_GN", "memory_GU", "sparsity_NU", "weight_bias_N", "gain_1U"])
 def test_wrong_weights_never_reach_c(name):
     model = network(24, 16)
     W, listener, explainer, scale = model.weights()

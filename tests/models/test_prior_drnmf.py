@@ -41,10 +41,10 @@ def readable(model: PriorDRNMF, magnitude: torch.Tensor) -> torch.Tensor:
     start = prior.Memory(
         explainer.h0_N.expand(B, -1), listener.h0_N.expand(B, -1), magnitude.new_zeros(B, model.config["n_units"])
     )
-    h, v, _ = prior.expecting_ista(
+    h, v, r, _ = prior.expecting_ista(
         x, W, listener=listener, explainer=explainer, expectation=model.expectation(), start=start
     )
-    return dictionary_mask(model.log_scale.exp() * v * h, W, model.n_speech)
+    return r * dictionary_mask(model.log_scale.exp() * v * h, W, model.n_speech)
 
 
 def test_starts_as_dr_nmf():
@@ -110,10 +110,14 @@ def test_atoms_are_nonnegative_spectra_of_unit_norm_and_lambda_stays_positive():
     assert (model.heard(frames()[0])["expected sparsity λ"] > 0).all()
 
 
-def test_what_can_be_seen_of_the_activations_makes_the_mask():
+def test_what_can_be_seen_of_the_activations_makes_the_mask_but_for_its_gain():
     model, x = expecting(), frames()[0]
     h = model.heard(x)["activations"] ** model.power
-    torch.testing.assert_close(dictionary_mask(h, model.dictionary(), model.n_speech), model(x[None])[0][0])
+    mask, ratio = model(x[None])[0][0], dictionary_mask(h, model.dictionary(), model.n_speech)
+    gain = (mask / ratio)[ratio.amax(1) > 0]  # the first frame is silent
+    assert len(gain) > 50
+    torch.testing.assert_close(gain, gain[:, :1].expand_as(gain))
+    assert gain.std() > 0.01
 
 
 def test_a_silenced_atom_changes_the_mask_only_where_it_is_active():
@@ -145,7 +149,7 @@ def test_impossible_options_are_refused_by_name(option):
 def test_the_gru_and_its_maps_are_the_recurrent_part():
     model = untrained()
     logarithms, recurrent = model.groups()
-    parts = (model.gru, model.to_sparsity, model.to_weight)
+    parts = (model.gru, model.to_sparsity, model.to_weight, model.to_gain)
     assert {id(p) for p in recurrent} == {id(p) for part in parts for p in part.parameters()}
     assert len(logarithms) + len(recurrent) == len(list(model.parameters()))
 

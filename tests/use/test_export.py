@@ -83,7 +83,7 @@ def test_masks_and_states_equal_pytorch(name: str) -> None:
     masks, after = run(session(model), X)
     torch.testing.assert_close(masks, expected[0], atol=TOLERANCE.get(name, 1e-5), rtol=0)
     assert float(masks.min()) >= 0
-    assert float(masks.max()) <= 1
+    assert float(masks.max()) <= 1 or isinstance(model, drnmf.PriorDRNMF)  # that one keeps the speech at its level
     assert (len(after) == 0) == (name in STATELESS)
     for ours, theirs, start in itertools.zip_longest(after, state, starts(model), fillvalue=0):
         torch.testing.assert_close(ours + start, theirs, atol=1e-4, rtol=1e-4)

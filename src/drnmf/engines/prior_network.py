@@ -28,7 +28,7 @@ class PriorNetwork(NamedTuple):
     heard_NG: Samples  # gates n, r, z
     memory_UG: Samples  # gates r, z, n
     gate_bias: Samples  # (4 U): heard n; r and z of both; remembered n
-    maps_UM: Samples  # to lambda's factor, then to the weight: M = 2 N
+    maps_UM: Samples  # to lambda's factor, to the weight, to the gain: M = 2 N + 1
     map_bias_M: Samples
     scale_N: Samples
     atoms_NF: Samples  # W^T, a single panel
@@ -51,8 +51,8 @@ class PriorNetwork(NamedTuple):
             heard=panels("the GRU's input", self.heard_NG, N, 3 * U, width=U_step),
             memory=panels("the GRU's memory", self.memory_UG, U, 3 * U, width=U_step),
             bias=at("the GRU's bias", self.gate_bias, (4 * U,)),
-            maps=panels("maps", self.maps_UM, U, 2 * N, width=map_step),
-            map_bias=at("the maps' bias", self.map_bias_M, (2 * N,)),
+            maps=panels("maps", self.maps_UM, U, 2 * N + 1, width=map_step),
+            map_bias=at("the maps' bias", self.map_bias_M, (2 * N + 1,)),
             scale=at("scale", self.scale_N, (N,)),
         )
         return CNetwork(
@@ -79,14 +79,14 @@ class PriorNetwork(NamedTuple):
         return same and steps.usable(x_BTF) and len(x_BTF) < steps.ROWS
 
     def weighted(self, x_BTF: Tensor, h_BN: Tensor, g_BN: Tensor, c_BU: Tensor) -> tuple[Tensor, ...]:
-        """What the mask is made of, s v h (B, T, N), for x = magnitude^power; and h, g and c after the last frame."""
+        """S v h (B, T, N) and r (B, T, 1) for x = magnitude^power; then h, g and c after the last frame."""
         import torch
 
         B, N, U = len(x_BTF), len(self.scale_N), len(self.gate_bias) // 4
         for name, tensor, size in (("h", h_BN, N), ("g", g_BN, N), ("c", c_BU, U)):
             library.check(f"the state {name}", tensor, (B, size), self.silent.dtype)
-        weighted_BTN, state_BS = frames(self, x_BTF, torch.cat([h_BN, g_BN, c_BU], 1))
-        return weighted_BTN, *state_BS.tensor_split((N, 2 * N), 1)
+        parts_BTP, state_BS = frames(self, x_BTF, torch.cat([h_BN, g_BN, c_BU], 1))
+        return *parts_BTP.tensor_split((N,), 2), *state_BS.tensor_split((N, 2 * N), 1)
 
 
 def pack(
@@ -111,7 +111,7 @@ def pack(
     U = len(e.memory_bias_G) // 3
     for layers in (listener, explainer):
         _check_shapes(layers, W_FN.dtype, K=len(layers.alpha_KN), N=N)
-    _check_shapes(expectation, W_FN.dtype, N=N, U=U, G=3 * U)
+    _check_shapes(expectation, W_FN.dtype, N=N, U=U, G=3 * U, **{"1": 1})
     if scale_N.shape != (N,) or not 0 < n_speech < N:
         raise InputError(f"{N} atoms need as many scales and fewer speech atoms, got {len(scale_N)} and {n_speech}")
     heard_r, heard_z, heard_n = e.heard_GN.chunk(3)
@@ -124,8 +124,8 @@ def pack(
         heard_NG=_array(panels(torch.cat([heard_n, heard_r, heard_z]).mT)),
         memory_UG=_array(panels(e.memory_GU.mT)),
         gate_bias=_array(torch.cat([heard_bias_n, bias_r + remembered_r, bias_z + remembered_z, remembered_n])),
-        maps_UM=_array(panels(torch.cat([e.sparsity_NU, e.weight_NU]).mT)),
-        map_bias_M=_array(torch.cat([e.sparsity_bias_N, e.weight_bias_N])),
+        maps_UM=_array(panels(torch.cat([e.sparsity_NU, e.weight_NU, e.gain_1U]).mT)),
+        map_bias_M=_array(torch.cat([e.sparsity_bias_N, e.weight_bias_N, e.gain_bias_1])),
         scale_N=_array(scale_N),
         atoms_NF=_array(panels(W_FN.mT, F)),
         silent=np.empty(0, library.type_name(W_FN.dtype)),
@@ -137,7 +137,7 @@ def pack(
         floor=floor,
     )
     start = (explainer.h0_N[None], listener.h0_N[None], W_FN.new_zeros(1, U))
-    _, *state = network.weighted(W_FN.new_zeros(1, 1, F), *start)
+    _, _, *state = network.weighted(W_FN.new_zeros(1, 1, F), *start)
     return network._replace(silent=_array(torch.cat(state, 1)[0]))
 
 

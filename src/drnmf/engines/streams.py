@@ -118,21 +118,25 @@ class Network(NamedTuple):
 
 
 def frames(network: Packed, x_BTF: Tensor, state_BS: Tensor) -> tuple[Tensor, Tensor]:
-    """What masks are made of, (B, T, N), for frames x = magnitude^power from a state; and the state after them."""
+    """What masks are made of, (B, T, N), for frames x = magnitude^power from a state; and the state after them.
+
+    With a prior there is one number more than atoms: the mask's gain.
+    """
     struct, dtype = network.struct(), network.silent.dtype
     (B, T, _), S = x_BTF.shape, state_size(struct)
     library.check("frames", x_BTF, (B, T, struct.F), dtype)
     library.check("the state before them", state_BS, (B, S), dtype)
     state_BS = state_BS.contiguous().clone()
-    h_BTN = x_BTF.new_empty(B, T, struct.N)
+    parts = struct.N + bool(struct.prior.U)
+    h_BTP = x_BTF.new_empty(B, T, parts)
     run, at = library.function("activations", dtype), partial(library.address, dtype=dtype)
-    for x, state, h in zip(x_BTF.contiguous(), state_BS, h_BTN, strict=True):
+    for x, state, h in zip(x_BTF.contiguous(), state_BS, h_BTP, strict=True):
         x_at, state_at = at("frames", x, (T, struct.F)), at("a state", state, (S,))
-        h_at = at("activations", h, (T, struct.N))
+        h_at = at("activations", h, (T, parts))
         pointers = (ctypes.c_void_p(x_at), ctypes.c_int64(T), ctypes.c_void_p(state_at), ctypes.c_void_p(h_at))
         if not run(ctypes.byref(struct), *pointers):
             raise MemoryError("no memory for a frame")
-    return h_BTN, state_BS
+    return h_BTP, state_BS
 
 
 def state_size(network: CNetwork) -> int:

@@ -8,9 +8,10 @@ paper's network has the same rates in every frame. A prior may depend on the pas
                lambda_t  = lambda exp(bounded(U c_t))                  it stays positive
     explain    h_t       the layers of DR-NMF under lambda_t, from h_{t-1}
     weigh      v_t       = exp(bounded(V c_t))
-               mask      = W_s (s v_t h_t)_s / W (s v_t h_t)           s: a trained scale of each atom
+               r_t       = exp(bounded(R c_t))                         one number: it keeps the speech's level
+               mask      = r_t W_s (s v_t h_t)_s / W (s v_t h_t)       s: a trained scale of each atom
 
-All layers share one dictionary W. While U = V = 0 and s = 1, this is DR-NMF with tied layers. Names of tensors end in
+All layers share one dictionary W. While U = V = R = 0 and s = 1, this is DR-NMF with tied layers. Names of tensors end in
 their shape: B sequences, T frames, F bins, N atoms, K layers, U units, G = 3 U gates.
 """
 
@@ -33,7 +34,7 @@ class Layers(NamedTuple):
 
 
 class Expectation(NamedTuple):
-    """A GRU, its gates in the order reset, update, new; and the two maps of what it remembers."""
+    """A GRU, its gates in the order reset, update, new; and the three maps of what it remembers."""
 
     heard_GN: Tensor
     heard_bias_G: Tensor
@@ -43,6 +44,8 @@ class Expectation(NamedTuple):
     sparsity_bias_N: Tensor
     weight_NU: Tensor
     weight_bias_N: Tensor
+    gain_1U: Tensor
+    gain_bias_1: Tensor
 
 
 class Memory(NamedTuple):
@@ -84,10 +87,15 @@ def weights(c_BTU: Tensor, e: Expectation) -> Tensor:
     return torch.exp(bounded(c_BTU @ e.weight_NU.mT + e.weight_bias_N))
 
 
+def gains(c_BTU: Tensor, e: Expectation) -> Tensor:
+    """r_t = exp(bounded(R c_t)), (B, T, 1)."""
+    return torch.exp(bounded(c_BTU @ e.gain_1U.mT + e.gain_bias_1))
+
+
 def expecting_ista(
     x_BTF: Tensor, W_FN: Tensor, *, listener: Layers, explainer: Layers, expectation: Expectation, start: Memory
-) -> tuple[Tensor, Tensor, Memory]:
-    """Listen, expect and explain, frame by frame: h and v (B, T, N), and the memory after the last frame."""
+) -> tuple[Tensor, Tensor, Tensor, Memory]:
+    """Listen, expect and explain, frame by frame: h and v (B, T, N), r (B, T, 1), and the memory after all."""
     c_BU = start.c_BU
     g_BTN = _layers(x_BTF, W_FN, listener, start.g_BN, None)
     memories = []
@@ -97,7 +105,8 @@ def expecting_ista(
     c_BTU = torch.stack(memories, 1)
     change_KBTN = sparsity_change(c_BTU, explainer.sparsity_KN, expectation)
     h_BTN = _layers(x_BTF, W_FN, explainer, start.h_BN, change_KBTN)
-    return h_BTN, weights(c_BTU, expectation), Memory(h_BTN[:, -1], g_BTN[:, -1], c_BU)
+    after = Memory(h_BTN[:, -1], g_BTN[:, -1], c_BU)
+    return h_BTN, weights(c_BTU, expectation), gains(c_BTU, expectation), after
 
 
 def _layers(x_BTF: Tensor, W_FN: Tensor, layers: Layers, h0_BN: Tensor, change_KBTN: Tensor | None) -> Tensor:

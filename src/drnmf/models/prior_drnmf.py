@@ -1,5 +1,6 @@
 """DR-NMF with a recurrent prior over its atoms: thresholds that expect (`maths.prior` has the equations)."""
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self, cast
@@ -73,7 +74,7 @@ class PriorDRNMF(Separator):
         generator: source of the random numbers.
     """
 
-    recurrent = ("gru", "to_sparsity", "to_weight")
+    recurrent = ("gru", "to_sparsity", "to_weight", "to_gain")
     network: PriorNetwork | None = None  # the weights of a frozen model, as compiled code takes them
     _frozen: Weights | None = None
 
@@ -110,6 +111,7 @@ class PriorDRNMF(Separator):
         self.gru = nn.GRU(n_atoms, n_units, batch_first=True)
         self.to_sparsity = nn.Linear(n_units, n_atoms)
         self.to_weight = nn.Linear(n_units, n_atoms)
+        self.to_gain = nn.Linear(n_units, 1)
         if not self.log_W.is_meta:
             self._initialise(torch.rand(n_features, n_atoms, generator=generator), generator)
 
@@ -138,8 +140,9 @@ class PriorDRNMF(Separator):
         reach = self.config["n_units"] ** -0.5
         for parameter in self.gru.parameters():
             parameter.copy_(2 * reach * (torch.rand(parameter.shape, generator=generator) - 0.5))
-        for parameter in (*self.to_sparsity.parameters(), *self.to_weight.parameters()):
-            parameter.zero_()  # nothing is expected yet
+        for to in (self.to_sparsity, self.to_weight, self.to_gain):
+            to.weight.zero_()  # nothing is expected yet
+            to.bias.zero_()
 
     @classmethod
     def features(cls, magnitude: Tensor, options: Mapping[str, Any]) -> Tensor:
@@ -156,11 +159,12 @@ class PriorDRNMF(Separator):
         *memory, loudness_B2 = state
         x_BTF, loudness = compressed(magnitude, loudness_B2, level=self.level, power=self.power)
         if self.network is not None and self.network.takes(x_BTF):
-            weighted_BTN, *memory = self.network.weighted(x_BTF, *memory)
+            weighted_BTN, gain_BT1, *memory = self.network.weighted(x_BTF, *memory)
         else:
-            h_BTN, v_BTN, _, memory = self._explained(x_BTF, memory, weights)
-            weighted_BTN = weights.scale_N * v_BTN * h_BTN
-        return dictionary_mask(weighted_BTN, weights.W_FN, self.n_speech), (*memory, *loudness)
+            h_BTN, c_BTU, memory = self._explained(x_BTF, memory, weights)
+            weighted_BTN = weights.scale_N * prior.weights(c_BTU, self.expectation()) * h_BTN
+            gain_BT1 = prior.gains(c_BTU, self.expectation())
+        return gain_BT1 * dictionary_mask(weighted_BTN, weights.W_FN, self.n_speech), (*memory, *loudness)
 
     def start(self, n_sequences: int) -> State:
         """The state before the first frame."""
@@ -170,17 +174,15 @@ class PriorDRNMF(Separator):
 
     def _explained(
         self, x_BTF: Tensor, memory: Sequence[Tensor], weights: Weights
-    ) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
-        """h, v and the change of lambda in the last layer, all (B, T, N); then h, g and c after the last frame."""
+    ) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """H (B, T, N) and c (B, T, U); then h, g and c after the last frame."""
         W_FN, listener, explainer, _ = weights
         h_BN, g_BN, c_BU = memory
         g_BTN = _scan(x_BTF, W_FN, listener, g_BN, None)
         c_BTU = _remembered(self.gru, g_BTN, c_BU)
-        expectation = self.expectation()
-        change_KBTN = prior.sparsity_change(c_BTU, explainer.sparsity_KN, expectation)
+        change_KBTN = prior.sparsity_change(c_BTU, explainer.sparsity_KN, self.expectation())
         h_BTN = _scan(x_BTF, W_FN, explainer, h_BN, change_KBTN)
-        after = [h_BTN[:, -1], g_BTN[:, -1], c_BTU[:, -1]]
-        return h_BTN, prior.weights(c_BTU, expectation), change_KBTN[-1], after
+        return h_BTN, c_BTU, [h_BTN[:, -1], g_BTN[:, -1], c_BTU[:, -1]]
 
     def freeze(self) -> Self:
         """A copy to be used as it is, its weights computed once, and packed for C where that can be used."""
@@ -223,10 +225,12 @@ class PriorDRNMF(Separator):
 
         g, next_g = layers(state[1], listener, None)
         c = graph.gru_step(state[2], g, self.gru)
-        factor, weight = (graph.bounded_exponential(c, to, prior.BOUND) for to in (self.to_sparsity, self.to_weight))
+        maps = (self.to_sparsity, self.to_weight, self.to_gain)
+        factor, weight, gain = (graph.bounded_exponential(c, to, prior.BOUND) for to in maps)
         h, next_h = layers(state[0], explainer, factor)
         weighted = graph.node("Mul", graph.node("Mul", h, scale_N[None]), weight)
-        return graph.dictionary_mask(weighted, W_FN, self.n_speech), [next_h, next_g, c, loudness]
+        mask = graph.node("Mul", graph.dictionary_mask(weighted, W_FN, self.n_speech), gain)
+        return mask, [next_h, next_g, c, loudness]
 
     def weights(self) -> Weights:
         """The weights as they act."""
@@ -241,11 +245,11 @@ class PriorDRNMF(Separator):
         return unit_norm(torch.exp(self.log_W - self.log_W.detach().amax(0)))
 
     def expectation(self) -> prior.Expectation:
-        """The GRU and its two maps, for the readable form."""
+        """The GRU and its three maps, for the readable form."""
         gru: Any = self.gru
         heard, remembered = (gru.weight_ih_l0, gru.bias_ih_l0), (gru.weight_hh_l0, gru.bias_hh_l0)
-        maps = (self.to_sparsity.weight, self.to_sparsity.bias, self.to_weight.weight, self.to_weight.bias)
-        return prior.Expectation(*heard, *remembered, *maps)
+        maps = ((to.weight, to.bias) for to in (self.to_sparsity, self.to_weight, self.to_gain))
+        return prior.Expectation(*heard, *remembered, *itertools.chain(*maps))
 
     def spectra(self) -> dict[str, Tensor]:
         """The one dictionary."""
@@ -261,12 +265,13 @@ class PriorDRNMF(Separator):
         weights = self.weights()
         *memory, _ = self.start(1)
         x_BTF = self.features(magnitude[None], self.config)
-        h_BTN, v_BTN, change_BTN, _ = self._explained(x_BTF, memory, weights)
-        weighted_TN = weights.scale_N * v_BTN[0] * h_BTN[0]
+        h_BTN, c_BTU, _ = self._explained(x_BTF, memory, weights)
+        expectation, sparsity_KN = self.expectation(), weights.explainer.sparsity_KN
+        weighted_TN = (weights.scale_N * prior.weights(c_BTU, expectation) * h_BTN)[0]
         # the mask knows ratios within a frame only: here a frame is as loud as it was heard
         explained_T1 = (weighted_TN @ weights.W_FN.mT).sum(1, keepdim=True)
         weighted_TN = weighted_TN * x_BTF[0].sum(1, keepdim=True) / explained_T1.clamp_min(MASK_FLOOR)
-        sparsity_TN = weights.explainer.sparsity_KN[-1] + change_BTN[0]
+        sparsity_TN = (sparsity_KN[:, None, None] + prior.sparsity_change(c_BTU, sparsity_KN, expectation))[-1, 0]
         return {"activations": weighted_TN ** (1 / self.power), "expected sparsity λ": sparsity_TN}
 
 

@@ -61,14 +61,14 @@ static TARGET void NAME(remember)(const Network *z, const real *g, real *restric
     }
 }
 
-/* Listen, expect, explain. The state is h, g (N each) and c (U); what the mask is made of, s v h, is returned. `room` is
- * for 4 N + 4 U + F_step numbers, `active` for N + U. */
+/* Listen, expect, explain. The state is h, g (N each) and c (U); what the mask is made of, s v h and then its gain r, is
+ * returned. `room` is for 4 N + 1 + 4 U + F_step numbers, `active` for N + U. */
 static TARGET const real *NAME(expecting)(const Network *z, const real *x, real *state, real *room, int32_t *active) {
     const Prior *p = &z->prior;
     const int64_t N = z->N, U = p->U, F_step = z->F_step;
     const real *W = z->reconstruction, *scale = p->scale;
     real *h = state, *g = h + N, *c = g + N;
-    real *drive = room, *a = drive + N, *factor = a + N, *weight = factor + N, *sum = weight + N, *e = sum + 4 * U;
+    real *drive = room, *a = drive + N, *factor = a + N, *weight = factor + N, *sum = weight + N + 1, *e = sum + 4 * U;
     memcpy(e, x, z->F * sizeof(real));
     memset(e + z->F, 0, (F_step - z->F) * sizeof(real));
     int64_t j = 0;
@@ -77,9 +77,9 @@ static TARGET const real *NAME(expecting)(const Network *z, const real *x, real 
 
     NAME(explain)(z, 0, p->listening, drive, NULL, g, a, active);
     NAME(remember)(z, g, c, sum, active);
-    memcpy(factor, p->map_bias, 2 * N * sizeof(real));
-    NAME(add_active)(factor, 2 * N, c, active, NAME(nonzero)(c, U, active), p->maps, p->map_step, U);
-    for (int64_t i = 0; i < 2 * N; i++)
+    memcpy(factor, p->map_bias, (2 * N + 1) * sizeof(real));
+    NAME(add_active)(factor, 2 * N + 1, c, active, NAME(nonzero)(c, U, active), p->maps, p->map_step, U);
+    for (int64_t i = 0; i < 2 * N + 1; i++)
         factor[i] = NAME(exponential)((real)BOUND * NAME(hyperbolic)(factor[i] / (real)BOUND));
     NAME(explain)(z, p->listening, z->K, drive, factor, h, a, active);
     for (int64_t i = 0; i < N; i++) weight[i] *= scale[i] * h[i];

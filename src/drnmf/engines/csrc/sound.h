@@ -54,31 +54,34 @@ static TARGET const real *NAME(frame)(const Network *z, const real *x, real *h, 
 }
 
 /* How many numbers `frame` needs as room, and how many indices. */
-static int64_t NAME(numbers)(const Network *z) { return 4 * (z->N + z->prior.U) + z->F + z->F_step; }
+static int64_t NAME(numbers)(const Network *z) { return 4 * (z->N + z->prior.U) + 1 + z->F + z->F_step; }
 static int64_t NAME(indices)(const Network *z) { return z->N + z->F + z->prior.U; }
 
-/* What the mask is made of (T, N) for T frames x (T, F), from a state, which becomes that of the last frame. */
+/* What the mask is made of for T frames x (T, F), from a state, which becomes that of the last frame: (T, N), with a
+ * prior (T, N + 1). */
 static TARGET int NAME(activations)(const Network *z, const real *x, int64_t T, real *state, real *h) {
     real *a = malloc(NAME(numbers)(z) * sizeof(real));
     int32_t *active = malloc(NAME(indices)(z) * sizeof *active);
     const int done = a && active;
+    const int64_t parts = z->N + (z->prior.U > 0);
     for (int64_t t = 0; done && t < T; t++)
-        memcpy(h + t * z->N, NAME(frame)(z, x + t * z->F, state, a, active), z->N * sizeof(real));
+        memcpy(h + t * parts, NAME(frame)(z, x + t * z->F, state, a, active), parts * sizeof(real));
     free(a), free(active);
     return done;
 }
 
-/* The ratio mask (F) of activations h: speech / max(speech + noise, floor); `noise` is room for F numbers. */
+/* The ratio mask (F) of activations h: speech / max(speech + noise, floor), with a prior times its gain; `noise` is room
+ * for F numbers. */
 static TARGET void NAME(mask)(const Network *z, const real *h, real *mask, real *noise, int32_t *active) {
     const int64_t split = z->n_speech;
-    const real *D = z->reconstruction, floor = (real)z->floor;
+    const real *D = z->reconstruction, floor = (real)z->floor, gain = z->prior.U ? h[z->N] : 1;
     memset(mask, 0, z->F * sizeof(real)), memset(noise, 0, z->F * sizeof(real));
     NAME(add_active)(mask, z->F, h, active, NAME(nonzero)(h, split, active), D, z->F_step, z->N);
     int64_t count = NAME(nonzero)(h + split, z->N - split, active);
     NAME(add_active)(noise, z->F, h + split, active, count, D + split * z->F_step, z->F_step, z->N);
     for (int64_t i = 0; i < z->F; i++) {
         const real sum = mask[i] + noise[i];
-        mask[i] /= sum < floor ? floor : sum;
+        mask[i] = gain * mask[i] / (sum < floor ? floor : sum);
     }
 }
 

@@ -46,8 +46,8 @@ typedef struct {
     const void *heard;                      /* (N, 3 U), columns for the gates n, r, z */
     const void *memory;                     /* (U, 3 U), columns for the gates r, z, n */
     const void *bias;                       /* (4 U): heard n, r and z of both, remembered n */
-    const void *maps;                       /* (U, 2 N), to the logarithms of lambda's factor and of the weight */
-    const void *map_bias;                   /* (2 N) */
+    const void *maps;                       /* (U, 2 N + 1), to the logarithms of lambda's factor, the weight, the gain */
+    const void *map_bias;                   /* (2 N + 1) */
     const void *scale;                      /* (N), of the atoms in the mask */
 } Prior;
 
