@@ -11,8 +11,8 @@ paper's network has the same rates in every frame. A prior may depend on the pas
                r_t       = exp(bounded(R c_t))                         one number: it keeps the speech's level
                mask      = r_t W_s (s v_t h_t)_s / W (s v_t h_t)       s: a trained scale of each atom
 
-All layers share one dictionary W. While U = V = R = 0 and s = 1, this is DR-NMF with tied layers. Names of tensors end in
-their shape: B sequences, T frames, F bins, N atoms, K layers, U units, G = 3 U gates.
+All layers share one dictionary W. While U = V = R = 0 and s = 1, this is DR-NMF with tied layers. Names of tensors end
+in their shape: B sequences, T frames, F bins, N atoms, K layers, U units, G = 3 U gates.
 """
 
 from typing import NamedTuple
