@@ -1,4 +1,4 @@
-"""How good the enhanced sound is: `python -m benchmarks.quality default large DTLN GTCRN`.
+"""How good the enhanced sound is: `python -m benchmarks.quality default DTLN GTCRN`.
 
 Scores models and published enhancers on the home corpus, each mixture once, all systems on the same samples, and
 stores the means in docs/results/quality.json; `python -m benchmarks.pages` makes the pages' tables of them. A system is

@@ -21,7 +21,7 @@ import numpy as np
 
 from benchmarks.measure import Row, in_fresh_process
 
-MODELS = {"DR-NMF (default)": "default", "DR-NMF (large)": "large"}
+MODELS = {"DR-NMF (default)": "default"}
 OURS = "DR-NMF (default)"
 RATE = 16000
 WINDOW = 512

@@ -33,7 +33,7 @@ app = typer.Typer(
 _stderr = Console(stderr=True)
 _CORES = os.cpu_count() or 1
 
-_MODEL = "A model's folder, or a bundled model: default, large."
+_MODEL = "A model's folder, or the bundled model: default."
 
 ModelName = Annotated[str, typer.Argument(help=_MODEL)]
 Jobs = Annotated[int, typer.Option(help="Number of processes.", min=1)]

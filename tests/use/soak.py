@@ -17,8 +17,9 @@ from pathlib import Path
 from random import Random
 
 import numpy as np
+import torch
 
-from drnmf import InputError, LSTMMask, Separator, Streamer, load_model
+from drnmf import DRNMF, InputError, LSTMMask, Separator, Streamer, load_model
 from drnmf.signal import audio
 from drnmf.use.files import enhance_file
 from examples import AUDIO, build
@@ -54,8 +55,9 @@ class Figures:
 
 def models() -> dict[str, Separator]:
     """Both forms of DR-NMF, the one with a prior, all in C; and one that runs in PyTorch."""
-    bundled = {name: load_model(name) for name in ("default", "large")}
-    return bundled | {name: build(name).float() for name in ("prior_drnmf", "lstm")}
+    factored = DRNMF(n_layers=2, n_features=257, n_atoms=600, generator=torch.Generator().manual_seed(0))
+    known = {"default": load_model("default"), "factored": factored}
+    return known | {name: build(name).float() for name in ("drnmf", "lstm")}
 
 
 def sound(random: Random, channels: int, samples: int) -> audio.Samples:

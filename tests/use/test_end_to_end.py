@@ -124,16 +124,14 @@ def test_the_old_name_of_removed_works_and_is_said(drnmf, tmp_path):
     assert (tmp_path / "n.wav").read_bytes() == (tmp_path / "r.wav").read_bytes()
 
 
-@pytest.mark.parametrize(("model", "gain"), [("default", 3.1), ("large", 4.2)])  # in dB, as measured
-def test_the_models_that_come_with_the_package(drnmf, tmp_path, model, gain):
+def test_the_model_that_comes_with_the_package(drnmf, tmp_path):
     bundled = Path(cli.__file__).parent / "bundled/demo"
-    assert drnmf("enhance", bundled / "noisy.flac", "-o", tmp_path / "a.flac", "-m", model) == (0, "")
+    assert drnmf("enhance", bundled / "noisy.flac", "-o", tmp_path / "a.flac", "-m", "default") == (0, "")
     clean, noisy, enhanced = (
         audio.read(p)[0] for p in (bundled / "clean.flac", bundled / "noisy.flac", tmp_path / "a.flac")
     )
-    assert sdr(enhanced, clean) - sdr(noisy, clean) > gain - 0.3  # a printer and a guitar, which it has never heard
-    by_name = enhance(noisy, 16000) if model == "default" else enhance(noisy, 16000, model)
-    torch.testing.assert_close(by_name, enhanced, rtol=0, atol=1e-4)
+    assert sdr(enhanced, clean) - sdr(noisy, clean) > 4.8  # 5.1 as measured: sounds that it has never heard
+    torch.testing.assert_close(enhance(noisy, 16000), enhanced, rtol=0, atol=1e-4)
 
 
 def test_a_tree_in_another_format_with_one_bad_file_then_again(drnmf, tmp_path):
