@@ -43,16 +43,17 @@ class PriorNetwork(NamedTuple):
     def struct(self) -> CNetwork:
         """As C takes it; valid as long as this exists."""
         (K, N), U, F = self.sparsity_KN.shape, len(self.gate_bias) // 4, self.n_features
+        M = 2 * N + 1
         U_step, map_step, F_step = self.heard_NG.shape[-1], self.maps_UM.shape[-1], self.atoms_NF.shape[-1]
         at, panels = (partial(f, dtype=self.silent.dtype) for f in (library.address, library.panels_address))
         prior = CPrior(
-            *(U, self.n_listening, U_step, map_step),
+            *(U, self.n_listening, U_step, map_step, M),
             sparsity=at("lambda", self.sparsity_KN, (K, N)),
             heard=panels("the GRU's input", self.heard_NG, N, 3 * U, width=U_step),
             memory=panels("the GRU's memory", self.memory_UG, U, 3 * U, width=U_step),
             bias=at("the GRU's bias", self.gate_bias, (4 * U,)),
-            maps=panels("maps", self.maps_UM, U, 2 * N + 1, width=map_step),
-            map_bias=at("the maps' bias", self.map_bias_M, (2 * N + 1,)),
+            maps=panels("maps", self.maps_UM, U, M, width=map_step),
+            map_bias=at("the maps' bias", self.map_bias_M, (M,)),
             scale=at("scale", self.scale_N, (N,)),
         )
         return CNetwork(

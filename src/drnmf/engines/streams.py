@@ -27,7 +27,7 @@ class CPrior(ctypes.Structure):
     """As in `steps.c`; all zeros: no prior."""
 
     _fields_ = (
-        *((name, ctypes.c_int64) for name in ("U", "listening", "U_step", "map_step")),
+        *((name, ctypes.c_int64) for name in ("U", "listening", "U_step", "map_step", "M")),
         *((name, ctypes.c_void_p) for name in ("sparsity", "heard", "memory", "bias", "maps", "map_bias", "scale")),
     )
 

@@ -77,9 +77,9 @@ static TARGET const real *NAME(expecting)(const Network *z, const real *x, real 
 
     NAME(explain)(z, 0, p->listening, drive, NULL, g, a, active);
     NAME(remember)(z, g, c, sum, active);
-    memcpy(factor, p->map_bias, (2 * N + 1) * sizeof(real));
-    NAME(add_active)(factor, 2 * N + 1, c, active, NAME(nonzero)(c, U, active), p->maps, p->map_step, U);
-    for (int64_t i = 0; i < 2 * N + 1; i++)
+    memcpy(factor, p->map_bias, p->M * sizeof(real));
+    NAME(add_active)(factor, p->M, c, active, NAME(nonzero)(c, U, active), p->maps, p->map_step, U);
+    for (int64_t i = 0; i < p->M; i++)
         factor[i] = NAME(exponential)((real)BOUND * NAME(hyperbolic)(factor[i] / (real)BOUND));
     NAME(explain)(z, p->listening, z->K, drive, factor, h, a, active);
     for (int64_t i = 0; i < N; i++) weight[i] *= scale[i] * h[i];

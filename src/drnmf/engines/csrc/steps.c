@@ -42,12 +42,13 @@ typedef struct {
 /* A recurrent prior, with U units; U is 0 where there is none. */
 typedef struct {
     int64_t U, listening, U_step, map_step; /* `listening` layers come before the K of the network */
+    int64_t M;                              /* 2 N + 1: what the maps give */
     const void *sparsity;                   /* (listening + K, N), lambda */
     const void *heard;                      /* (N, 3 U), columns for the gates n, r, z */
     const void *memory;                     /* (U, 3 U), columns for the gates r, z, n */
     const void *bias;                       /* (4 U): heard n, r and z of both, remembered n */
-    const void *maps;                       /* (U, 2 N + 1), to the logarithms of lambda's factor, the weight, the gain */
-    const void *map_bias;                   /* (2 N + 1) */
+    const void *maps;                       /* (U, M), to the logarithms of lambda's factor, the weight, the gain */
+    const void *map_bias;                   /* (M) */
     const void *scale;                      /* (N), of the atoms in the mask */
 } Prior;
 
