@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint fuzz bench sanitize instructions soak clean
+.PHONY: demo test lint fuzz long bench sanitize instructions soak clean
 
 demo: $(READY)  ## Enhance the bundled noisy recording; leaves wav files and a picture in demo/
 	$(BIN)/python -m drnmf.pictures.demo demo
@@ -16,6 +16,10 @@ lint: $(READY)
 
 fuzz: $(READY)  ## Random inputs of every class for some minutes; figures go to docs/results/reliability
 	PYTHONPATH=tests $(BIN)/python -m fuzz --seconds 30 --save docs/results/reliability/fuzz.json
+	$(BIN)/python -m benchmarks.pages
+
+long: $(READY)  ## Ten hours and five gigabytes of sound, in bounded memory; needs 7 GB of disk
+	PYTHONPATH=tests $(BIN)/python -m long_sound --save docs/results/reliability/long.json
 	$(BIN)/python -m benchmarks.pages
 
 bench: $(READY)  ## Speed and memory of everything, as one table
@@ -36,6 +40,7 @@ sanitize: $(READY)  ## The tests that use C under AddressSanitizer and UBSan (GC
 	    $(BIN)/python -m pytest --capture=sys --junitxml=build/sanitize/$$set.xml $(USES_C) || exit 1; \
 	done
 	PYTHONPATH=tests $(BIN)/python -m engines.sanitized build/sanitize
+	$(BIN)/python -m benchmarks.pages
 
 instructions: $(READY)  ## The tests that use C with every set of instructions that it is compiled for
 	for set in avx512 avx2 baseline; do \
@@ -45,6 +50,7 @@ instructions: $(READY)  ## The tests that use C with every set of instructions t
 MINUTES ?= 60
 soak: $(READY)  ## Live streams for an hour, or MINUTES=5: the same as files, in memory that does not grow
 	PYTHONPATH=tests $(BIN)/python -m use.soak $(MINUTES)
+	$(BIN)/python -m benchmarks.pages
 
 clean:
 	rm -rf .venv demo build dist src/drnmf/engines/*.so

@@ -24,6 +24,7 @@ PAGES = (
     "docs/results.md",
     "docs/results/log.md",
     "docs/performance.md",
+    "docs/reliability.md",
     "src/drnmf/bundled/default/MODEL_CARD.md",
 )
 MARKED = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -387,6 +388,61 @@ def prior() -> str:
     return markdown(head, rows)
 
 
+# Reliability
+
+
+RELIABILITY = "docs/results/reliability"
+
+
+def fuzz() -> str:
+    """Random inputs by class: what was tried, and what became of it."""
+    rows = []
+    for found in stored(f"{RELIABILITY}/fuzz.json")["classes"].values():
+        accepted = found["tried"] - found["refused"] - len(found["wrong"])
+        counts = [f"{n:,}" for n in (found["tried"], accepted, found["refused"], len(found["wrong"]))]
+        rows.append([found["what"], *counts, f"{found['taken_mb']} MB"])
+    head = ["inputs", "tried", "accepted", "refused in one line", "failures", "most memory taken"]
+    return markdown(head, rows)
+
+
+def faults() -> str:
+    """Faults that were put in while files were written."""
+    found = stored(f"{RELIABILITY}/fuzz.json")["classes"]["faults"]
+    lost = str(len(found["wrong"]))
+    return markdown(["fault", "times", "files lost or half"], [[k, f"{n:,}", lost] for k, n in found["kinds"].items()])
+
+
+def long_sound() -> str:
+    rows = [
+        [r["what"], r["header"], f"{r['bytes'] / 1e9:.2f} GB", f"{r['peak_mb']} MB"]
+        for r in stored(f"{RELIABILITY}/long.json")["rows"]
+    ]
+    return markdown(["sound", "header", "size", "peak memory"], rows, words=2)
+
+
+def soak() -> str:
+    r = stored(f"{RELIABILITY}/soak.json")
+    return (
+        f"In {r['minutes']:.0f} minutes: {r['streams']:,} streams, {r['sound_hours']:.1f} hours of sound, "
+        f"{r['blocks']:,} blocks, of which {r['refused']:,} were refused as they should be; {r['different_samples']} "
+        f"samples other than the file's; {r['growth_mb']:.1f} MB more memory at the end than at the beginning.\n"
+    )
+
+
+def sanitizers() -> str:
+    if not (ROOT / f"{RELIABILITY}/sanitize.json").exists():
+        return "Not stored yet.\n"
+    found = stored(f"{RELIABILITY}/sanitize.json")
+    rows = [[name, f"{passed:,}", str(found["reports"])] for name, passed in found["passed"].items()]
+    return markdown(["instructions", "tests passed", "reports"], rows)
+
+
+def tried() -> str:
+    about = {name: stored(f"{RELIABILITY}/{name}.json") for name in ("fuzz", "long")}
+    dates = ", ".join(f"{name} at commit {found['commit']} on {found['date']}" for name, found in about.items())
+    return f"Last run: {dates}.\n"
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "prior": prior,
     "paper": paper,
@@ -412,6 +468,12 @@ TABLES: dict[str, Callable[[], str]] = {
     "GPU": gpu_scan,
     "sparse NMF on a GPU": gpu_nmf,
     "measured": measured,
+    "fuzz": fuzz,
+    "faults": faults,
+    "long": long_sound,
+    "soak": soak,
+    "sanitizers": sanitizers,
+    "tried": tried,
 }
 
 

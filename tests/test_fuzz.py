@@ -26,8 +26,9 @@ def test_no_input_ends_in_anything_but_success_or_one_line():
     assert set(found) == set(CLASSES)
     for name, result in found.items():
         assert result["wrong"] == []
-        assert 0 < result["refused"] < result["tried"] or name == "folders", f"{name}: all alike"
+        assert 0 < result["refused"] < result["tried"] or name in ("folders", "faults"), f"{name}: all alike"
         assert result["taken_mb"] < 1000
+    assert set(found["faults"]["kinds"]) == {"Ctrl-C", "Input/output error", "No space left on device", "SIGKILL"}
 
 
 def test_a_fault_is_found(tmp_path):

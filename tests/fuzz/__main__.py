@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 import traceback
+from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -41,6 +42,7 @@ def run(name: str, seed: int, numbers: range | itertools.count | None, seconds: 
     module = importlib.import_module(f"fuzz.{name}")
     numbers = range(module.SHORT) if numbers is None else numbers
     found = {"what": module.__doc__.splitlines()[0].rstrip("."), "seed": seed, "tried": 0, "refused": 0, "wrong": []}
+    kinds: Counter[str] = Counter()
     signal.signal(signal.SIGALRM, hang)
     begun, before = time.monotonic(), None
     memory = Path("/dev/shm")  # many small files: a disk would be busier than the test
@@ -51,7 +53,7 @@ def run(name: str, seed: int, numbers: range | itertools.count | None, seconds: 
         with TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as folder:
             try:
                 signal.alarm(LONGEST)
-                module.attempt(np.random.default_rng((seed, number)), Path(folder))
+                kinds[module.attempt(np.random.default_rng((seed, number)), Path(folder))] += 1
             except InputError as error:
                 found["refused"] += 1
                 if not str(error).isprintable() or len(str(error)) > 2000:
@@ -64,6 +66,7 @@ def run(name: str, seed: int, numbers: range | itertools.count | None, seconds: 
         if before is None:  # the first one has loaded what all of them need
             before = peak()
             limit_memory()
+    found["kinds"] = {kind: kinds[kind] for kind in sorted(filter(None, kinds))}
     found["peak_mb"], found["taken_mb"] = round(peak()), round(peak() - (before or 0))
     found["seconds"] = round(time.monotonic() - begun)
     return found

@@ -11,7 +11,7 @@ import torch
 from drnmf import Streamer, enhance
 from fuzz.sounds import Random, model
 
-SHORT = 150
+SHORT = 100
 
 
 def attempt(random: Random, folder: Path) -> None:

@@ -11,7 +11,7 @@ from fuzz.sounds import DAMAGES, FORMATS, Random, model, naming, whole
 
 PARTS = [b"a", b"\xff\xfe", b" ", b"[red]", b"$x$", b"-o", b"~", b"%s", b"\xc3\xa4" * 60, b"..a", b"\x01", b"{0}", b"*"]
 SMALL = [form for form in FORMATS if form[0] in ("pcm.wav", "a.flac", "a.au", "law.wav")]
-SHORT = 60
+SHORT = 40
 
 
 def name(random: Random) -> str:

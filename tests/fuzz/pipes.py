@@ -18,7 +18,7 @@ from examples import recording
 from fuzz.sounds import DAMAGES, Random, model
 
 ENCODINGS = {"PCM_U8": (1, 8), "PCM_16": (1, 16), "PCM_24": (1, 24), "PCM_32": (1, 32), "FLOAT": (3, 32)}
-SHORT = 150
+SHORT = 100
 
 
 class Dribble(io.BytesIO):

@@ -19,7 +19,7 @@ from drnmf.use.files import enhance_file
 from examples import build, recording
 
 Random = np.random.Generator
-SHORT = 600
+SHORT = 300
 FORMATS = [  # name, format, encoding, rate, channels
     ("pcm.wav", "WAV", "PCM_16", 16000, 1),
     ("float.wav", "WAV", "FLOAT", 22050, 2),
@@ -115,7 +115,10 @@ def naming(path: Path) -> Iterator[None]:
 def attempt(random: Random, folder: Path) -> None:
     name, *form = FORMATS[random.integers(len(FORMATS))]
     damage = DAMAGES[random.integers(len(DAMAGES))]
-    path, target = folder / f"{damage.__name__}_{name}", folder / f"out/a.{random.choice(['wav', 'flac', 'ogg'])}"
+    path, target = (
+        folder / f"{damage.__name__}_{name}",
+        folder / f"out/a.{random.choice(['wav', 'flac', 'ogg', 'aiff'])}",
+    )
     path.write_bytes(damage(bytearray(whole(*form)), random))
     target.parent.mkdir()
     try:

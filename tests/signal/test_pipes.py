@@ -71,6 +71,9 @@ def test_rf64_has_its_length_in_a_chunk_of_its_own(tmp_path):
     assert data[:4] == b"RF64"
     assert (PipeReader(io.BytesIO(data)).channels, PipeReader(io.BytesIO(data)).samples) == (2, 1001)
     assert np.array_equal(read(data + b"what follows"), audio.read(tmp_path / "a.wav")[0])
+    for unknown in (0, 2**64 - 1):
+        at = data.index(b"ds64") + 16
+        assert PipeReader(io.BytesIO(data[:at] + struct.pack("<Q", unknown) + data[at + 8 :])).samples is None
 
 
 def test_a_stream_that_ends_too_early_is_told(tmp_path, caplog):
@@ -112,6 +115,18 @@ def test_sound_that_looks_like_chunks_is_sound(like):
         for stream in (io.BytesIO, Dribble):
             y = np.concatenate(list(PipeReader(stream(head + b"abcdef" + after)).blocks()), 1)
             assert np.array_equal(y[0], expected)
+
+
+def test_what_looks_like_chunks_for_ever_is_sound(tmp_path):
+    """It must not be kept until the memory is full."""
+    data = wav(tmp_path, noisy())
+    chunks = chunk(b"JUNK", 65528) * 40
+    stream = io.BytesIO(data[:40] + struct.pack("<I", 0) + data[44:] + chunks)
+    done = 0
+    for block in PipeReader(stream).blocks():
+        done += block.shape[1]
+        assert stream.tell() - 44 - 2 * done < 2**20 + 2**17
+    assert done > 1001 + 2**19
 
 
 def test_sound_waits_for_nothing_but_what_looks_like_a_chunk(tmp_path):

@@ -180,6 +180,14 @@ def test_an_mp3_may_become_anything(tmp_path):
         assert audio.info(tmp_path / name).subtype == subtype
 
 
+@pytest.mark.parametrize("subtype", ["ULAW", "PCM_U8"])
+def test_aiff_keeps_odd_lengths(tmp_path, subtype):
+    """libsndfile fills up AIFF of one byte a sample to an even length."""
+    source = write(tmp_path / "in.wav", noisy()[:, :4001], 16000, subtype)
+    enhance_file(source, tmp_path / "out.aiff", MODEL)
+    assert audio.info(tmp_path / "out.aiff").samples == 4001
+
+
 def integers(path: Path) -> np.ndarray:
     return soundfile.read(path, dtype="int32", always_2d=True)[0].astype(np.int64)
 

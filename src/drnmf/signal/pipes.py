@@ -41,20 +41,10 @@ _EXTENSIBLE = 0xFFFE  # this tag says that the true one comes later
 _UNKNOWN = 0x7FFFF000  # lengths from here on are what programs write that do not know the length
 _MOST = 0xFFFFFFFF  # that a field can say
 _AT_ONCE = 65536  # bytes
-_AFTER = (
-    b"LIST",
-    b"id3 ",
-    b"ID3 ",
-    b"bext",
-    b"cue ",
-    b"smpl",
-    b"iXML",
-    b"PEAK",
-    b"fact",
-    b"JUNK",
-)  # chunks after sound
+# chunks that may follow sound
+_AFTER = (b"LIST", b"id3 ", b"ID3 ", b"bext", b"cue ", b"smpl", b"iXML", b"PEAK", b"fact", b"JUNK")
 _CHUNK = re.compile(b"|".join([*_AFTER, *(name[:n] + rb"\Z" for name in _AFTER for n in (1, 2, 3))]))
-_LARGEST_CHUNK = 2**20  # bytes: what claims to be longer is sound
+_LONGEST_AFTER = 2**20  # bytes of all of them: what is longer is sound
 _BARE = {"format": "RAW", "endian": "LITTLE"}  # by which soundfile encodes samples without a header
 
 
@@ -125,12 +115,12 @@ class PipeReader:
             kind, size = struct.unpack("<4sI", self._exactly(8))
             if kind == b"data" and form is not None:
                 length = length if size == _MOST else size if size < _UNKNOWN else 0
-                return *form, length or None
+                return *form, length if 0 < length < 2**62 else None
             content = self._exactly(size + size % 2, keep=40)
             if kind == b"fmt " and size >= 16:
                 form = self._format(content)
             if kind == b"ds64" and size >= 16:  # RF64 has its length here
-                length = struct.unpack("<Q", content[8:16])[0] % 2**63
+                length = struct.unpack("<Q", content[8:16])[0]
 
     def _format(self, content: bytes) -> tuple[int, int, str]:
         tag, channels, rate, _, _, bits = struct.unpack("<HHIIHH", content[:16])
@@ -162,9 +152,9 @@ def _lacking(data: bytes) -> int | None:
         if len(data) < place + 8:
             return 8
         (size,) = struct.unpack("<I", data[place + 4 : place + 8])
-        if size > _LARGEST_CHUNK:
-            return None
         place += 8 + size + size % 2
+        if place > _LONGEST_AFTER:
+            return None
     return place - len(data)
 
 

@@ -35,6 +35,7 @@ _BLOCK = 2**22  # samples of all channels at a time, at their own rate and at 16
 _PART = 2**16  # samples of a channel written at a time
 _MOST_CHANNELS, _FEWEST_SAMPLES = 32, 1024
 _BITS = {"PCM_S8": 8, "PCM_U8": 8, "PCM_16": 16, "PCM_24": 24}  # encodings whose samples are exact in float32
+_ONE_BYTE = ("PCM_S8", "PCM_U8", "ULAW", "ALAW")
 _FINER = ("PCM_32", "FLOAT", "DOUBLE")
 _LOSSY = ("VORBIS", "OPUS", "MPEG_LAYER_III")
 _LARGEST_WAV = 2**32 - 2**20  # bytes; what is longer is written as RF64, WAV's extension to any length
@@ -178,7 +179,8 @@ def _subtype(target: Path | str, like: str, raw: bool = False) -> str:
     """The encoding to write: that of the input, or the nearest that the target's format can hold."""
     if str(target) == PIPE:
         return like if like in ENCODINGS and not raw else "PCM_16"
-    if like not in (*_BITS, *_FINER, *_LOSSY, "ULAW", "ALAW"):
+    is_filled_up = Path(target).suffix.lower() in (".aif", ".aiff") and like in _ONE_BYTE  # to an even length
+    if like not in (*_BITS, *_FINER, *_LOSSY, *_ONE_BYTE) or is_filled_up:
         log.warning("%s: is written as 16-bit PCM, because %s cannot keep every length", target, like)
         like = "PCM_16"
     subtype = audio.default_subtype(target, like)
