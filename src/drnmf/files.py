@@ -163,13 +163,13 @@ def read_plain(path: Path | str, most: int) -> bytes:
         return file.read()
 
 
-def write_atomically(path: Path | str, content: bytes | str) -> None:
-    """Write one file: whole, or not at all."""
-    write_together({Path(path): content})
+def write_atomically(path: Path | str, content: bytes | str, *, keep: Path | None = None) -> None:
+    """Write one file: whole, or not at all. What was there before gets the name `keep`, if one is given."""
+    write_together({Path(path): content}, {} if keep is None else {Path(path): keep})
 
 
-def write_together(contents: Mapping[Path, bytes | str]) -> None:
-    """Write several files, and give them their names only when all are complete."""
+def write_together(contents: Mapping[Path, bytes | str], keep: Mapping[Path, Path] | None = None) -> None:
+    """Write several files, and give them their names only when all are complete; `keep` has new names of old files."""
     try:
         with staged(*contents) as temporaries:
             for temporary, content in zip(temporaries, contents.values(), strict=True):
@@ -177,6 +177,9 @@ def write_together(contents: Mapping[Path, bytes | str]) -> None:
                 data = content.encode(errors="surrogateescape") if isinstance(content, str) else content
                 temporary.write_bytes(data)
                 _sync(temporary)
+            for old, name in (keep or {}).items():
+                if old.is_file():
+                    old.replace(name)
     except OSError as error:
         raise InputError(f"{next(iter(contents))}: cannot be written ({error.strerror})") from None
 

@@ -117,7 +117,7 @@ def test_killed_and_continued_is_the_same_as_unbroken(clips, tmp_path, monkeypat
     process.send_signal(signal.SIGKILL)
     process.wait(60)
     assert not (tmp_path / "killed" / "summary.json").is_file()
-    done = checkpoints.read(tmp_path / "killed" / "last.ckpt")["epoch"] + 1
+    done = checkpoints.Checkpoints().load_checkpoint(tmp_path / "killed" / "last.ckpt")["epoch"] + 1
     begun = []
     monkeypatch.setattr(Backpropagation, "on_train_epoch_start", counting(Backpropagation.on_train_epoch_start, begun))
     train(recipe, tmp_path / "killed")

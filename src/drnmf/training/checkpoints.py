@@ -32,10 +32,7 @@ class Checkpoints(CheckpointIO):
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
         """Write a new one, and keep the one before."""
         path = Path(path)
-        content = _encoded(checkpoint)
-        if self._whole and path.is_file():
-            path.replace(path.with_name(PREVIOUS))
-        write_atomically(path, content)
+        write_atomically(path, _encoded(checkpoint), keep=path.with_name(PREVIOUS) if self._whole else None)
         self._whole = True
 
     def load_checkpoint(
