@@ -2,6 +2,7 @@
 
 import functools
 import pickle
+from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -31,7 +32,12 @@ def contents() -> dict[str, bytes]:
 def attempt(random: Random, folder: Path) -> None:
     name = pick(random, sorted(contents()))
     path = folder / name
-    path.write_bytes(damaged(contents()[name], random))
+    content = damaged(contents()[name], random)
+    if name == LAST and random.random() < 0.5:  # whoever means harm writes the digest, too
+        _, _, rest = contents()[name].partition(b"\n")
+        rest = pick(random, (damaged(rest, random), b"[" * 10**5, b'{"dict":[[[],1]]}\n' + rest.partition(b"\n")[2]))
+        content = sha256(rest).hexdigest().encode() + b"\n" + rest
+    path.write_bytes(content)
     if name == "W":
         _read(path, 257)
     else:

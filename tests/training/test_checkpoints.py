@@ -3,9 +3,11 @@
 import os
 import pickle
 import tempfile
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
+import safetensors.torch
 import torch
 
 from drnmf import InputError
@@ -87,7 +89,20 @@ def test_a_disk_that_is_full_leaves_the_state(tmp_path, monkeypatch):
     assert {path.name: read(path)["epoch"] for path in tmp_path.iterdir()} == {LAST: 2, PREVIOUS: 1}
 
 
+def foreign(path: Path, *lines: bytes) -> None:
+    """What somebody else could write, with its right digest."""
+    rest = b"\n".join(lines)
+    path.write_bytes(sha256(rest).hexdigest().encode() + b"\n" + rest)
+
+
+EMPTY = safetensors.torch.save({})
 DAMAGE = {
+    "nothing but a digest": foreign,
+    "no tensors": lambda path: foreign(path, b'{"dict": []}'),
+    "no state": lambda path: foreign(path, b"3", EMPTY),
+    "a tensor that is not there": lambda path: foreign(path, b'{"dict": [["a", {"tensor": "0"}]]}', EMPTY),
+    "deep": lambda path: foreign(path, b"[" * 100_000, EMPTY),
+    "keys that are lists": lambda path: foreign(path, b'{"dict": [[[], 1]]}', EMPTY),
     "empty": lambda path: path.write_bytes(b""),
     "cut": lambda path: path.write_bytes(path.read_bytes()[:-9]),
     "one bit": lambda path: path.write_bytes(path.read_bytes()[:-9] + bytes([path.read_bytes()[-9] ^ 4]) + b"0" * 8),

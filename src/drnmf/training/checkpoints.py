@@ -14,13 +14,15 @@ from typing import Any
 import safetensors.torch
 import torch
 from lightning.fabric.plugins import CheckpointIO
+from safetensors import SafetensorError
 from torch import Tensor
 
 from drnmf.errors import InputError
-from drnmf.files import write_atomically
+from drnmf.files import read_plain, write_atomically
 
 log = logging.getLogger("drnmf")
 
+_MOST_BYTES = 2**32
 LAST, PREVIOUS = "last.ckpt", "previous.ckpt"
 
 
@@ -62,17 +64,19 @@ def exists(folder: Path) -> bool:
 
 def read(path: Path) -> dict[str, Any]:
     """The state in a file, its tensors on the CPU."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+    content = read_plain(path, _MOST_BYTES)
     if content.startswith(b"PK"):
         return _read_old(path, content)
     digest, _, rest = content.partition(b"\n")
     if sha256(rest).hexdigest().encode() != digest:
         raise InputError(f"{path}: this checkpoint is damaged")
     text, _, tensors = rest.partition(b"\n")
-    checkpoint: dict[str, Any] = _with_tensors(json.loads(text), safetensors.torch.load(tensors))
+    try:
+        checkpoint = _with_tensors(json.loads(text), safetensors.torch.load(tensors))
+    except (ValueError, TypeError, KeyError, RecursionError, SafetensorError):
+        checkpoint = None
+    if not isinstance(checkpoint, dict):
+        raise InputError(f"{path}: this checkpoint is not one of drnmf's")
     return checkpoint
 
 
