@@ -413,3 +413,18 @@ def test_four_panels_share_one_scale():
     np.testing.assert_array_equal(solid.get_ydata(), curve[1])
     assert (solid.get_linestyle(), dotted.get_linestyle()) == ("-", ":")
     assert dotted.get_color() == solid.get_color()
+
+
+def test_a_training_beside_others_ends_with_its_parent(monkeypatch, tmp_path):
+    """First of all: a parent that is killed while it trains cannot end it."""
+
+    class Followed(Exception):  # noqa: N818
+        pass
+
+    def follow() -> None:
+        raise Followed
+
+    monkeypatch.setattr(reproduce, "end_with_parent", follow)
+    with pytest.raises(Followed):
+        reproduce._train_alone(None, None, tmp_path, None)
+    assert list(tmp_path.iterdir()) == []
