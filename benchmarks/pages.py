@@ -388,6 +388,31 @@ def prior() -> str:
     return markdown(head, rows)
 
 
+SECOND = {
+    "si": "SI-SDR, 256 units: **the default**",
+    "base": "SDR, 256 units",
+    "u384": "SDR, 384 units",
+    "two": "SDR, two GRUs of 256 units",
+    "log": "SDR, the GRU hears log(1 + 4 g)",
+    "nomake": "SDR, without the gain r",
+    "lstm": "SDR, LSTM 2 x 168",
+}
+
+
+def second_trial() -> str:
+    """The last line of each network in the second trial."""
+    networks = stored("docs/results/prior/trial-2.json")["networks"]
+    keys = ("dev_sdr", "dev_si", "dev_pesq", "d20_sdr", "d30_sdr", "clean_sdr", "low_gain")
+    rows = []
+    for name, words in SECOND.items():
+        last = networks[name]["history"][-1]
+        explained = last.get("explained")
+        share = "-" if explained is None else f"{explained:.0%}" if explained > 0 else "none"
+        rows.append([words, f"{networks[name]['parameters']:,}", *(f"{last[key]:.2f}" for key in keys), share])
+    scores = ["dev SDR", "SI-SDR", "PESQ", "20 dB: SDR", "30 dB: SDR", "clean: SDR", "gain at -6 dB"]
+    return markdown(["network", "parameters", *scores, "explained"], rows)
+
+
 # Reliability
 
 
@@ -445,6 +470,7 @@ def tried() -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "prior": prior,
+    "prior, second trial": second_trial,
     "paper": paper,
     "details, the paper's settings": partial(details, "paper"),
     "details, tuned": partial(details, "tuned"),
