@@ -2,6 +2,7 @@
 
 import csv
 import math
+from types import SimpleNamespace
 
 import pytest
 import safetensors.torch
@@ -113,13 +114,21 @@ def test_the_average_is_validated_and_saved(recipe, tmp_path):
 
 
 def test_rates_rise_and_fall(recipe, tmp_path):
-    train(recipe.replace(training={"max_epochs": 1, "warmup_steps": 10}), tmp_path)  # five steps
+    train(recipe.replace(training={"max_epochs": 1}), tmp_path)  # five steps
     groups = checkpoint(tmp_path)["optimizer_states"][0]["param_groups"]
     assert [group["base"] for group in groups] == [4e-2, 2e-3]
     assert [group["steps"] for group in groups] == [5, 5]
-    last = 0.5 * (0.5 + 0.5 * math.cos(math.pi * 4 / 5))  # of the fifth step, halfway through the warm-up
+    last = 0.5 + 0.5 * math.cos(math.pi * 4 / 5)
     for group in groups:
         assert group["lr"] == pytest.approx(last * group["base"])
+
+
+@pytest.mark.parametrize(("warmup_steps", "epochs", "rate"), [(10, 20, 0.5), (100, 20, 0.5), (10, 1000, 0.5), (0, 20, 1)])
+def test_the_warm_up_is_a_tenth_of_all_steps_at_most(warmup_steps, epochs, rate):
+    run = module()
+    run.warmup_steps = warmup_steps
+    run.trainer = SimpleNamespace(num_training_batches=5, max_epochs=epochs)
+    assert run._rate(4) == rate
 
 
 def module():

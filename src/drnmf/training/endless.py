@@ -94,7 +94,8 @@ class EndlessBackpropagation(Backpropagation):
         """What the rates are multiplied by."""
         steps = int(self.trainer.num_training_batches) * (self.trainer.max_epochs or 1)
         falling = 0.5 * (1 + math.cos(math.pi * step / steps)) if self.falling else 1.0
-        return falling * min(1.0, (step + 1) / max(1, self.warmup_steps))
+        warmup = min(self.warmup_steps, steps // 10)  # of a short run only a part
+        return falling * min(1.0, (step + 1) / max(1, warmup))
 
     def _gradients(self) -> Tensor:
         """The loss of the chunk, its gradients in the parameters, the state in its place."""
