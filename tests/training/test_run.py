@@ -94,6 +94,7 @@ def test_the_run_leaves_everything_behind(clips, tmp_path):
     assert summary["parameters"] == 2 * 257 * 16 + 2 + 16
     best = min(history(tmp_path), key=lambda row: row["validation_loss"])
     assert summary["validation_loss"] == best["validation_loss"]
+    assert summary["seconds"] > 0
     mask, _ = load_model(tmp_path)(torch.rand(1, 3, 257))
     assert mask.shape == (1, 3, 257)
 

@@ -4,6 +4,7 @@ import csv
 import io
 import logging
 import math
+import time
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,13 @@ class Record(L.Callback):
     def __init__(self, run: Backpropagation, folder: Path, patience: int, validate_every: int = 1) -> None:
         self.run, self.folder, self.patience, self.validate_every = run, folder, patience, validate_every
         self.rows: list[dict[str, float]] = []
+        self._earlier = 0.0  # seconds, before the run was continued
+        self._begun = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """How long the run has taken so far; without what a killed one did after its last checkpoint."""
+        return self._earlier + time.monotonic() - self._begun
 
     @property
     def best(self) -> dict[str, float]:
@@ -123,11 +131,12 @@ class Record(L.Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """Goes into the checkpoint."""
-        return {"rows": self.rows}
+        return {"rows": self.rows, "seconds": self.seconds}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Comes from the checkpoint."""
         self.rows = state_dict["rows"]
+        self._earlier = state_dict.get("seconds", 0.0)
 
     def on_sanity_check_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         """Before the first step: the model as it was initialised is epoch 0."""

@@ -150,7 +150,8 @@ def _fit(recipe: Recipe, folder: Path, model: Separator, data: EpochData) -> dic
     if trainer.interrupted:
         raise KeyboardInterrupt
     parameters = sum(p.numel() for p in model.parameters())
-    return {**record.best, "epochs": record.rows[-1]["epoch"], "parameters": parameters}
+    seconds = round(record.seconds, 1)
+    return {**record.best, "epochs": record.rows[-1]["epoch"], "parameters": parameters, "seconds": seconds}
 
 
 def _module(recipe: Recipe, model: Separator, clip: float) -> Backpropagation:
