@@ -449,7 +449,7 @@ def soak() -> str:
     r = stored(f"{RELIABILITY}/soak.json")
     return (
         f"In {r['minutes']:.0f} minutes: {r['streams']:,} streams, {r['sound_hours']:.1f} hours of sound, "
-        f"{r['blocks']:,} blocks, of which {r['refused']:,} were refused as they should be; {r['different_samples']} "
+        f"{r['blocks']:,} blocks, and {r['refused']:,} bad ones, all refused; {r['different_samples']} "
         f"samples other than the file's; {r['growth_mb']:.1f} MB more memory at the end than at the beginning.\n"
     )
 

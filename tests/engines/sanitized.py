@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
+from benchmarks.measure import commit
+
 FIGURES = Path(__file__).parents[2] / "docs" / "results" / "reliability" / "sanitize.json"
 
 
@@ -21,7 +23,7 @@ def main(folder: Path) -> None:
     """Sum up the reports in a folder, one for each set of instructions."""
     found = {path.stem: passed(path) for path in sorted(folder.glob("*.xml"))}
     FIGURES.parent.mkdir(parents=True, exist_ok=True)
-    FIGURES.write_text(json.dumps({"reports": 0, "passed": found}, indent=1) + "\n")
+    FIGURES.write_text(json.dumps({"commit": commit(), "reports": 0, "passed": found}, indent=1) + "\n")
     print(found)
 
 

@@ -18,6 +18,7 @@ from random import Random
 
 import numpy as np
 import torch
+from benchmarks.measure import commit
 
 from drnmf import DRNMF, InputError, LSTMMask, Separator, Streamer, load_model
 from drnmf.signal import audio
@@ -159,7 +160,7 @@ def main() -> None:
     rounded = {
         name: float(f"{value:.3g}") if type(value) is float else value for name, value in asdict(figures).items()
     }
-    FIGURES.write_text(json.dumps(rounded, indent=1) + "\n")
+    FIGURES.write_text(json.dumps({"commit": commit(), **rounded}, indent=1) + "\n")
     print(json.dumps(rounded))
     if failure := figures.failure():
         sys.exit(f"the soak failed: {failure}")
