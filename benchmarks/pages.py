@@ -422,7 +422,7 @@ RELIABILITY = "docs/results/reliability"
 def fuzz() -> str:
     """Random inputs by class: what was tried, and what became of it."""
     rows = []
-    for found in stored(f"{RELIABILITY}/fuzz.json")["classes"].values():
+    for found in stored(f"{RELIABILITY}/fuzz.json").values():
         accepted = found["tried"] - found["refused"] - len(found["wrong"])
         counts = [f"{n:,}" for n in (found["tried"], accepted, found["refused"], len(found["wrong"]))]
         rows.append([found["what"], *counts, f"{found['taken_mb']} MB"])
@@ -432,7 +432,7 @@ def fuzz() -> str:
 
 def faults() -> str:
     """Faults that were put in while files were written."""
-    found = stored(f"{RELIABILITY}/fuzz.json")["classes"]["faults"]
+    found = stored(f"{RELIABILITY}/fuzz.json")["faults"]
     lost = str(len(found["wrong"]))
     return markdown(["fault", "times", "files lost or half"], [[k, f"{n:,}", lost] for k, n in found["kinds"].items()])
 
@@ -463,9 +463,9 @@ def sanitizers() -> str:
 
 
 def tried() -> str:
-    about = {name: stored(f"{RELIABILITY}/{name}.json") for name in ("fuzz", "long")}
-    dates = ", ".join(f"{name} at commit {found['commit']} on {found['date']}" for name, found in about.items())
-    return f"Last run: {dates}.\n"
+    runs = [*stored(f"{RELIABILITY}/fuzz.json").values(), stored(f"{RELIABILITY}/long.json")]
+    commits, dates = (", ".join(sorted({run[key] for run in runs})) for key in ("commit", "date"))
+    return f"Inputs, faults and long sound were tried at commits {commits}; {dates}.\n"
 
 
 TABLES: dict[str, Callable[[], str]] = {

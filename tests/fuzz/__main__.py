@@ -94,6 +94,16 @@ def run_apart(name: str, seed: int, seconds: float) -> dict:
     return {"what": name, "seed": seed, "tried": 0, "refused": 0, "wrong": [f"died with {done.returncode} at {last}"]}
 
 
+def store(path: Path, found: dict) -> None:
+    """Add figures to those of classes that were not tried now."""
+    git = ["git", "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(git, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False).stdout.strip()
+    about = {"date": f"{datetime.now(UTC):%Y-%m-%d}", "commit": commit}
+    before = json.loads(path.read_text()) if path.exists() else {}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(before | {name: {**about, **result} for name, result in found.items()}, indent=1) + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="fuzz", description=fuzz.__doc__)
     parser.add_argument("classes", nargs="*", default=CLASSES, metavar="CLASS", help=f"of {', '.join(CLASSES)}")
@@ -117,12 +127,7 @@ def main() -> None:
     if here:
         print(json.dumps(found))
     if options.save is not None:
-        commit = subprocess.run(
-            ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
-        )
-        about = {"date": f"{datetime.now(UTC):%Y-%m-%d}", "commit": commit.stdout.strip()}
-        options.save.parent.mkdir(parents=True, exist_ok=True)
-        options.save.write_text(json.dumps({**about, "classes": found}, indent=1) + "\n")
+        store(options.save, found)
     if any(result["wrong"] for result in found.values()) and not here:
         sys.exit(1)
 
