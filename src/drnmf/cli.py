@@ -43,6 +43,9 @@ Metric = Annotated[list[str] | None, typer.Option(help="sdr, si_sdr, pesq or sto
 Save = Annotated[Path | None, typer.Option(help="Also write the table to SAVE.csv, SAVE.json and SAVE.md.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace files that exist.")]
 Strength = Annotated[float, typer.Option(help="How much of the noise to remove, from 0 to 1.", min=0, max=1)]
+MaxAttenuation = Annotated[
+    float | None, typer.Option(metavar="DB", help="Lower no part of the spectrum by more dB, such as 12.", min=0)
+]
 
 
 def main() -> None:
@@ -72,6 +75,7 @@ def enhance(
     output: Annotated[Path | None, typer.Option("-o", "--output", help="File, or folder, or - for stdout.")] = None,
     model: Annotated[str, typer.Option("-m", "--model", help=_MODEL)] = "default",
     strength: Strength = 1.0,
+    max_attenuation: MaxAttenuation = None,
     removed: Annotated[Path | None, typer.Option(help="Also write what is removed, to this file or folder.")] = None,
     noise: Annotated[Path | None, typer.Option(hidden=True)] = None,
     format: Annotated[str | None, typer.Option(help="wav, flac, ogg, mp3, ... [default: the input's format]")] = None,
@@ -101,7 +105,7 @@ def enhance(
     if raw and piped and rate is None:
         raise InputError("--raw input needs --rate, and --channels unless it is mono")
     output, suffix = output or Path(PIPE), folders.suffix_of(format)
-    settings: dict[str, Any] = {"strength": strength, "overwrite": overwrite}
+    settings: dict[str, Any] = {"strength": strength, "max_attenuation": max_attenuation, "overwrite": overwrite}
     with _progress() as progress:
         if len(inputs) == 1 and not inputs[0].is_dir():
             if suffix not in (None, output.suffix.lower()) or shard is not None:
@@ -317,6 +321,7 @@ def live(
     channels: Annotated[int, typer.Option(help="Number of channels: 1, or 2 for stereo.", min=1)] = 1,
     block: Annotated[float, typer.Option(help="Milliseconds of sound processed at a time.")] = 8.0,
     strength: Strength = 1.0,
+    max_attenuation: MaxAttenuation = None,
     devices: Annotated[bool, typer.Option("--devices", help="List the sound devices, and exit.")] = False,
 ) -> None:
     """Enhance what a microphone hears, live, into the speakers or another device, until Ctrl-C."""
@@ -326,7 +331,8 @@ def live(
         print(sound.devices())
         return
     pair = input_device, output_device
-    sound.run(model, *pair, rate, channels=channels, block_ms=block, strength=strength, console=_stderr)
+    settings: dict[str, Any] = {"strength": strength, "max_attenuation": max_attenuation}
+    sound.run(model, *pair, rate, channels=channels, block_ms=block, console=_stderr, **settings)
 
 
 @contextmanager

@@ -210,15 +210,16 @@ LEVELS = [{"level": 1.5}, {"level": 0.4, "power": 0.5}, {"level": 1.5, "power": 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-11), (torch.float32, 1e-5)])
 @pytest.mark.parametrize("options", [*CHOICES, *LEVELS], ids=str)
 @pytest.mark.parametrize(
-    ("N", "rate", "channels", "strength"), [(24, 16000, 1, 1.0), (300, 16000, 2, 0.7), (24, 44100, 3, 1.0)]
+    ("N", "rate", "channels", "strength", "limit"),
+    [(24, 16000, 1, 1.0, None), (300, 16000, 2, 0.7, 6), (24, 44100, 3, 1.0, 3)],
 )
-def test_sound_to_sound_as_by_pytorch(N, rate, channels, strength, options, dtype, tolerance, monkeypatch):
+def test_sound_to_sound_as_by_pytorch(N, rate, channels, strength, limit, options, dtype, tolerance, monkeypatch):
     model = network(N, dtype, **options)
     x = torch.stack([recording("speech/austen_0880", 24000).roll(4000 * c) / (1 + c) for c in range(channels)])
     x = (x + 0.1 * torch.randn(x.shape, generator=seeded(), dtype=x.dtype)).to(dtype)
 
     def streamed(block):
-        streamer = Streamer(model, rate, channels=channels, strength=strength)
+        streamer = Streamer(model, rate, channels=channels, strength=strength, max_attenuation=limit)
         parts = [streamer.feed(x[:, i : i + block]) for i in range(0, x.shape[1], block)]
         return torch.cat([*parts, streamer.flush()], 1)
 

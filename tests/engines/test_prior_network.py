@@ -69,14 +69,17 @@ def test_real_speech_through_networks_with_several_panels(N, U, dtype, tolerance
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-11), (torch.float32, 3e-5)])
-@pytest.mark.parametrize(("rate", "channels", "strength"), [(16000, 1, 1.0), (16000, 2, 0.7), (44100, 2, 1.0)])
-def test_sound_to_sound_as_by_pytorch(rate, channels, strength, dtype, tolerance, monkeypatch):
+@pytest.mark.parametrize(
+    ("rate", "channels", "strength", "limit"),
+    [(16000, 1, 1.0, None), (16000, 2, 0.7, None), (44100, 2, 1.0, None), (16000, 2, 1.0, 6), (44100, 1, 0.9, 3)],
+)
+def test_sound_to_sound_as_by_pytorch(rate, channels, strength, limit, dtype, tolerance, monkeypatch):
     model = network(24, 16).to(dtype)
     x = torch.stack([recording("speech/austen_0880", 24000).roll(4000 * c) / (1 + c) for c in range(channels)])
     x = (x + 0.1 * torch.randn(x.shape, generator=seeded(), dtype=x.dtype)).to(dtype)
 
     def streamed(block):
-        streamer = Streamer(model, rate, channels=channels, strength=strength)
+        streamer = Streamer(model, rate, channels=channels, strength=strength, max_attenuation=limit)
         parts = [streamer.feed(x[:, i : i + block]) for i in range(0, x.shape[1], block)]
         return torch.cat([*parts, streamer.flush()], 1)
 

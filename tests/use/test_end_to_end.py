@@ -116,6 +116,16 @@ def test_speech_and_noise_and_strength(drnmf, tmp_path):
     assert np.array_equal(soundfile.read(tmp_path / "same.wav", dtype="int16")[0], x)
 
 
+def test_max_attenuation_of_files_and_folders(drnmf, model, tmp_path):
+    source, limit = AUDIO / "noise/percussion.flac", ("--max-attenuation", 3)
+    assert drnmf("enhance", source, "-o", tmp_path / "a.flac", *limit) == (0, "")
+    assert drnmf("enhance", source, source, "-o", tmp_path / "many", *limit)[0] == 0
+    x, y, z = (audio.read(path)[0] for path in (source, tmp_path / "a.flac", tmp_path / "many/percussion.flac"))
+    assert torch.equal(y, z)
+    torch.testing.assert_close(y, enhance(x, 16000, model, max_attenuation=3), rtol=0, atol=2**-15)
+    assert (y - enhance(x, 16000, model)).abs().max() > 0.01
+
+
 def test_the_old_name_of_removed_works_and_is_said(drnmf, tmp_path):
     source = AUDIO / "speech/austen_0930.flac"
     old = drnmf("enhance", source, "-o", tmp_path / "a.wav", "--noise", tmp_path / "n.wav")

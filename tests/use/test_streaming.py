@@ -171,6 +171,35 @@ def test_strength(rate):
     torch.testing.assert_close(half, (x + full) / 2, rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["drnmf", "lstm"])
+def test_no_bin_is_lowered_by_more_than_the_limit(name):
+    model, x = build(name), noisy()
+    X = drnmf.stft(x.to(model.like.dtype))
+    mask, _ = model.separate(X.abs()[None])
+    floor = 10 ** (-3 / 20)
+    assert mask.min() < 0.7 * floor  # else there is nothing to limit
+    expected = drnmf.istft(X * mask[0].clamp_min(floor), len(x)).to(x.dtype)
+    y = streamed(Streamer(model, max_attenuation=3), x, 777)
+    torch.testing.assert_close(y, expected, rtol=0, atol=1e-5)
+    assert torch.equal(streamed(Streamer(model, max_attenuation=0), x, 777), x)  # no mask of these exceeds 1
+
+
+@pytest.mark.parametrize("name", ["drnmf", "lstm"])
+def test_the_limit_may_change_between_two_blocks(name):
+    streamer, x = Streamer(build(name)), noisy()
+    without = streamed(streamer, x, 5000)
+    streamer.max_attenuation = 6
+    assert streamer.max_attenuation == 6
+    limited = streamed(streamer, x, 5000)
+    assert not torch.equal(limited, without)
+    assert torch.equal(limited, streamed(Streamer(build(name), max_attenuation=6), x, 5000))
+    for value in (-1, float("nan")):
+        with pytest.raises(InputError, match="max_attenuation"):
+            streamer.max_attenuation = value
+    streamer.max_attenuation = None
+    assert torch.equal(streamed(streamer, x, 5000), without)
+
+
 def test_input_and_removed_part_are_aligned():
     model, x = build("drnmf"), noisy()[None]
     streamer = Streamer(model, 44100)

@@ -205,7 +205,7 @@ class _Stream(ctypes.Structure):
     _fields_ = (
         ("network", ctypes.c_void_p),
         *((name, ctypes.c_int64) for name in ("channels", "in_step", "out_step", "waits", "top", "top_end")),
-        *((name, ctypes.c_double) for name in ("strength", "silence", "loudness", "peak")),
+        *((name, ctypes.c_double) for name in ("strength", "most", "silence", "loudness", "peak")),
         *((name, ctypes.c_void_p) for name in ("window", "turns", "waiting", "tail", "h", "in", "out")),
     )
 
@@ -217,12 +217,20 @@ class Stream:
         network: what makes the mask.
         channels: how many share one mask.
         strength: the share of what the mask removes that is returned.
+        most: of a bin that is returned, from 0 to 1.
         top: if given, one more row of the output holds the share that is removed in these bins.
         silence: where the magnitudes in these bins add up to less, that share is scaled down.
     """
 
     def __init__(
-        self, network: Packed, *, channels: int, strength: float, top: slice | None = None, silence: float = 0.0
+        self,
+        network: Packed,
+        *,
+        channels: int,
+        strength: float,
+        most: float = 1.0,
+        top: slice | None = None,
+        silence: float = 0.0,
     ) -> None:
         struct, silent = network.struct(), network.silent
         bins = _check_stream(struct, silent, channels, top)
@@ -237,7 +245,7 @@ class Stream:
         arrays = (window, turns, self._waiting, self._tail, self._state, self._in, self._out)
         pointers = (library.address("a buffer", array, array.shape, dtype) for array in arrays)
         sizes = (channels, _SAMPLES, _SAMPLES + HOP, 0, *bins)
-        self._stream = _Stream(ctypes.addressof(struct), *sizes, strength, silence, 0.0, 0.0, *pointers)
+        self._stream = _Stream(ctypes.addressof(struct), *sizes, strength, most, silence, 0.0, 0.0, *pointers)
         self._address = ctypes.c_void_p(ctypes.addressof(self._stream))
         self._silent = silent
         self._memory = network, struct, window, turns  # keeps alive what the addresses above point to
@@ -253,6 +261,15 @@ class Stream:
     @strength.setter
     def strength(self, value: float) -> None:
         self._stream.strength = value
+
+    @property
+    def most(self) -> float:
+        """Of a bin that is returned."""
+        return float(self._stream.most)
+
+    @most.setter
+    def most(self, value: float) -> None:
+        self._stream.most = value
 
     def start(self) -> None:
         """Start anew, after a window of zeros whose frame is done."""

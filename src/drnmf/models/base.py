@@ -28,6 +28,7 @@ class SoundStream(Protocol):
     """Sound (channels, samples) in, what a model's mask removes out."""
 
     strength: float  # the share of it that comes out; it may change between two blocks
+    most: float  # of a bin that comes out; so may this
 
     def start(self) -> None:
         """Start anew, after a window of zeros whose frame is done."""
@@ -118,7 +119,7 @@ class Separator(nn.Module):
         """A copy that is no longer trained: no gradients, and what depends on the weights alone is computed once."""
         return copy.deepcopy(self).eval().requires_grad_(False)
 
-    def stream(self, *, channels: int, strength: float, top: slice | None, silence: float) -> SoundStream | None:
+    def stream(self, **settings: Any) -> SoundStream | None:
         """A frozen model as compiled code, or None. `engines.streams.Stream` explains the arguments."""
         return None
 

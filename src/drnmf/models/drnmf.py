@@ -217,11 +217,9 @@ class DRNMF(Separator):
             )
         return model
 
-    def stream(self, *, channels: int, strength: float, top: slice | None, silence: float) -> streams.Stream | None:
+    def stream(self, **settings: Any) -> streams.Stream | None:
         """The frozen network in C, where it can be used."""
-        if self.network is None:
-            return None
-        return streams.Stream(self.network, channels=channels, strength=strength, top=top, silence=silence)
+        return None if self.network is None else streams.Stream(self.network, **settings)
 
     def onnx_frame(self, graph: Graph, magnitude: str, *state: str) -> Frame:
         """As `separate`, but the state has h - h0, which starts at zero."""

@@ -47,6 +47,7 @@ def enhance(
     model: "Separator | str | Path" = "default",
     *,
     strength: float = 1.0,
+    max_attenuation: float | None = None,
     axis: int | None = None,
 ) -> Array:
     """Remove noise from sound in memory, a numpy array or a torch tensor; the result is of the same kind and shape.
@@ -56,6 +57,7 @@ def enhance(
         sample_rate: in Hz.
         model: a model, its folder, or the name of one that comes with the package. For many calls load it once.
         strength: how much of the noise to remove, from 0 (nothing) to 1 (all that the mask says).
+        max_attenuation: by how many dB a part of the spectrum is lowered at most; None for no limit.
         axis: where the samples lie in a 2-dimensional array. It can be left out where the shape leaves no doubt, one
             axis being 1024 or longer and the other 32 or shorter; else it must be given.
     """
@@ -65,7 +67,7 @@ def enhance(
     C, N = x.shape
     if N == 0:
         raise InputError("there are no samples to enhance")
-    streamer = Streamer(model, sample_rate, channels=C, strength=strength)
+    streamer = Streamer(model, sample_rate, channels=C, strength=strength, max_attenuation=max_attenuation)
     size, done = _block_size(C, streamer.sample_rate), 0
     for block in chain((x[:, i : i + size] for i in range(0, N, size)), [None]):
         kept, removed = streamer.advance(block)
@@ -97,6 +99,7 @@ def enhance_file(
     model: "Separator | str | Path" = "default",
     *,
     strength: float = 1.0,
+    max_attenuation: float | None = None,
     removed: Path | str | None = None,
     overwrite: bool = False,
     raw: tuple[int, int] | None = None,
@@ -109,6 +112,7 @@ def enhance_file(
         target: the file to write, in the format of its suffix, or "-" for WAV to stdout.
         model: as for `enhance`.
         strength: as for `enhance`.
+        max_attenuation: as for `enhance`.
         removed: the file to write the removed part to.
         overwrite: replace files that exist.
         raw: rate and channels, if "-" is 16-bit PCM without a header instead of WAV.
@@ -119,7 +123,8 @@ def enhance_file(
     sound, blocks = _open(source, raw)
     subtype = _subtype(target, sound.subtype, raw is not None)
     with _about(source):
-        streamer = Streamer(model, sound.rate, channels=sound.channels, strength=strength)
+        rate, channels = sound.rate, sound.channels
+        streamer = Streamer(model, rate, channels=channels, strength=strength, max_attenuation=max_attenuation)
     done = clipped = 0
     with _outputs(targets, sound, subtype, raw is not None) as outputs:
         for block in chain(blocks, [None]):

@@ -102,17 +102,20 @@ def enhance_tree(
     tasks: Sequence[Task],
     model: "Separator | str | Path" = "default",
     *,
-    strength: float = 1.0,
     overwrite: bool = False,
     jobs: int = 1,
     progress: Progress = silent,
+    **settings: Any,
 ) -> Result:
-    """Enhance every file that has not been done before, in `jobs` processes; what fails does not stop the others."""
+    """Enhance every file that has not been done before, in `jobs` processes; what fails does not stop the others.
+
+    `settings` are those of `enhance_file`, for all files.
+    """
     is_done = [not overwrite and all(path.exists() for path in _written(task)) for task in tasks]
     skipped = [task for task, done in zip(tasks, is_done, strict=True) if done]
     left = [task for task, done in zip(tasks, is_done, strict=True) if not done]
     model = load_model(model) if isinstance(model, str | Path) else model
-    work = partial(_attempt, model=model, strength=strength, overwrite=overwrite)
+    work = partial(_attempt, model=model, overwrite=overwrite, **settings)
     results: dict[int, str | None] = {}
     for number, failure in in_processes(work, left, jobs, progress):
         results[number] = failure

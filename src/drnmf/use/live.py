@@ -68,12 +68,13 @@ def run(
     *,
     channels: int = 1,
     block_ms: float = 8.0,
-    strength: float = 1.0,
     console: Console,
+    **settings: Any,
 ) -> Meter:
     """Enhance what a device hears, until Ctrl-C, and draw meters on the console; `drnmf live --help` has the options.
 
     A device is a number or part of a name in `devices`. Where it is None the system chooses, and so for the rate.
+    `settings` are those of `Streamer`.
     """
     if not 1 <= block_ms <= 1000:
         raise InputError(f"a block must last 1 to 1000 ms, got {block_ms:g}")
@@ -81,7 +82,7 @@ def run(
     sounddevice = _sounddevice()
     source, target = (_choose(sounddevice, *which) for which in ((input_device, "input"), (output_device, "output")))
     rate = sample_rate or round(source["default_samplerate"])
-    streamer, block = Streamer(model, rate, channels=channels, strength=strength), round(rate * block_ms / 1000)
+    streamer, block = Streamer(model, rate, channels=channels, **settings), round(rate * block_ms / 1000)
     meter, pair = Meter(), (source["index"], target["index"])
     with _as_input_error(sounddevice, f"{source['name']} and {target['name']} cannot be opened at {rate} Hz"):
         stream = sounddevice.Stream(rate, block, pair, channels, dtype="float32", latency="low")

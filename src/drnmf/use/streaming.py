@@ -41,6 +41,7 @@ class Streamer:
         sample_rate: of the sound, in Hz.
         channels: blocks are (channels, samples), or (samples,) for one channel.
         strength: how much of the noise to remove, from 0 (nothing) to 1 (all that the mask says).
+        max_attenuation: by how many dB a part of the spectrum is lowered at most; None for no limit.
     """
 
     def __init__(
@@ -50,10 +51,13 @@ class Streamer:
         *,
         channels: int = 1,
         strength: float = 1.0,
+        max_attenuation: float | None = None,
     ) -> None:
         check_form(sample_rate, channels)
         self._sample_rate, self._channels = int(sample_rate), channels
-        self._stream = _stream(model, self.sample_rate, channels=channels, strength=_checked_strength(strength))
+        self._max_attenuation = max_attenuation
+        limits = {"strength": _checked_strength(strength), "most": _most(max_attenuation)}
+        self._stream = _stream(model, self.sample_rate, channels=channels, **limits)
         self._like: Any = np.empty((channels, 0), np.float32)
         self._alone = Alone("this Streamer")
         self._start()
@@ -76,6 +80,16 @@ class Streamer:
     @strength.setter
     def strength(self, value: float) -> None:
         self._stream.strength = _checked_strength(value)
+
+    @property
+    def max_attenuation(self) -> float | None:
+        """By how many dB a part of the spectrum is lowered at most; it may change between two blocks, too."""
+        return self._max_attenuation
+
+    @max_attenuation.setter
+    def max_attenuation(self, value: float | None) -> None:
+        self._stream.most = _most(value)
+        self._max_attenuation = value
 
     def _start(self) -> None:
         """Forget all sound."""
@@ -141,6 +155,15 @@ def _checked_strength(strength: float) -> float:
     if not 0 <= strength <= 1:
         raise InputError(f"strength must lie between 0 and 1, got {strength}")
     return strength
+
+
+def _most(max_attenuation: float | None) -> float:
+    """The share of a bin that is removed where it is lowered by so many dB."""
+    if max_attenuation is None:
+        return 1.0
+    if not max_attenuation >= 0:  # so that NaN is caught
+        raise InputError(f"max_attenuation must be 0 dB or more, got {max_attenuation}")
+    return float(1 - 10 ** (-max_attenuation / 20))
 
 
 def _stream(model: "Separator | str | Path", rate: int, **settings: Any) -> "SoundStream":

@@ -15,8 +15,11 @@ _ROWS = 1024  # frames computed at a time: bounds the memory, however much is fe
 class ModelStream:
     """Sound (channels, samples) through a model: what its mask removes, as `stft` and `istft` of the whole have it."""
 
-    def __init__(self, model: Separator, *, channels: int, strength: float, top: slice | None, silence: float) -> None:
-        self._model, self._channels, self.strength = model, channels, strength
+    def __init__(
+        self, model: Separator, *, channels: int, strength: float, most: float, top: slice | None, silence: float
+    ) -> None:
+        self._model, self._channels = model, channels
+        self.strength, self.most = strength, most
         self._window = sqrt_hann(model.like.dtype, model.like.device)
         self._top, self._silence = top, silence
         self.start()
@@ -56,7 +59,7 @@ class ModelStream:
         # one magnitude (n, F) for all channels: their root mean square
         magnitude = X[0].abs() if len(X) == 1 else X.abs().square().mean(0).sqrt()
         mask, self._state = self._model.separate(magnitude[None], self._state)
-        remove = self.strength * (1 - mask[0])
+        remove = (self.strength * (1 - mask[0])).clamp_max(self.most)
         removed = torch.fft.irfft(remove * X, n=WINDOW) * self._window
         if self._top is not None:
             weight = magnitude[..., self._top]

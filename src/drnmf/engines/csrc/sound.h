@@ -157,7 +157,8 @@ static TARGET real NAME(gain)(Stream *z, const real *magnitude) {
 static TARGET void NAME(remove)(Stream *z, real *room, real *a, int32_t *active) {
     const Network *network = z->network;
     const int64_t C = z->channels;
-    const real *waiting = z->waiting, *window = z->window, strength = (real)z->strength, power = (real)network->power;
+    const real *waiting = z->waiting, *window = z->window, power = (real)network->power;
+    const real strength = (real)z->strength, most = (real)z->most;
     real *X = room, *magnitude = X + 2 * C * BINS, *x = magnitude + BINS, *share = x + BINS, *noise = share + BINS;
     real *tail = z->tail;
     memset(magnitude, 0, BINS * sizeof(real));
@@ -175,7 +176,10 @@ static TARGET void NAME(remove)(Stream *z, real *room, real *a, int32_t *active)
     else
         for (int i = 0; i < BINS; i++) x[i] = pow(gain * magnitude[i], power);
     NAME(mask)(network, NAME(frame)(network, x, z->h, a, active), share, noise, active);
-    for (int i = 0; i < BINS; i++) share[i] = strength * (1 - share[i]);
+    for (int i = 0; i < BINS; i++) {
+        const real wanted = strength * (1 - share[i]);
+        share[i] = wanted > most ? most : wanted; /* NaN stays: it is an error */
+    }
     for (int64_t c = 0; c < C; c++) {
         real *re = X + 2 * c * BINS, *im = re + BINS;
         for (int i = 0; i < BINS; i++) re[i] *= share[i], im[i] *= share[i];

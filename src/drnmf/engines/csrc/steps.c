@@ -74,7 +74,7 @@ typedef struct {
 typedef struct {
     const Network *network;
     int64_t channels, in_step, out_step, waits, top, top_end;
-    double strength, silence;
+    double strength, most, silence; /* most: of a bin that is removed */
     double loudness, peak; /* of the running level: see level.py */
     const void *window; /* (WINDOW) */
     const void *turns;  /* (2, WINDOW), cosines and sines of 2 pi j / WINDOW */
