@@ -116,7 +116,7 @@ def enhance(
         tasks = folders.plan(inputs, output, removed=removed, suffix=suffix)
         tasks = tasks if shard is None else folders.shard(tasks, shard)
         result = folders.enhance_tree(tasks, model, **settings, jobs=jobs, progress=progress)
-    _say(folders.summary(result))
+    _say(folders.summary(result, folders.others(inputs, output, removed)))
     if result.failures:
         raise typer.Exit(1)
 

@@ -27,15 +27,24 @@ def find_audio(folder: Path | str) -> list[Path]:
         return [folder]
     if not os.path.isdir(folder):
         raise InputError(f"{folder}: no such folder")
-    found = [
-        where / name
-        for where, names in _walk(folder)
-        for name in names
-        if Path(name).suffix.lower() in SUFFIXES and not name.startswith(".")
-    ]
+    found = [where / name for where, names in _walk(folder) for name in names if _why_not(name) is None]
     if not found:
         raise InputError(f"{folder}: has no sound files (looked for {', '.join(sorted(SUFFIXES))})")
     return sorted(found)
+
+
+def left_out(folder: Path | str) -> dict[Path, str]:
+    """Every file under a folder that `find_audio` does not take, in order of name, and why."""
+    reasons = {where / name: _why_not(name) for where, names in _walk(Path(folder)) for name in names}
+    return {path: why for path, why in sorted(reasons.items()) if why is not None}
+
+
+def _why_not(name: str) -> str | None:
+    """Why a file in a folder is not taken for sound, if it is not."""
+    if name.startswith("."):
+        return "is hidden"
+    suffix = Path(name).suffix.lower()
+    return None if suffix in SUFFIXES else f"is no sound file, by its suffix '{suffix}'"
 
 
 def _walk(folder: Path) -> Iterator[tuple[Path, list[str]]]:

@@ -22,7 +22,7 @@ from drnmf.models.folders import bundled_models
 from drnmf.pictures import demo
 from drnmf.signal import audio, pipes
 from drnmf.use.files import _parts, enhance_file
-from drnmf.use.folders import Task, enhance_tree, plan, shard, suffix_of, summary
+from drnmf.use.folders import Task, enhance_tree, others, plan, shard, suffix_of, summary
 from examples import build, recording, seeded
 
 MODEL = build("drnmf").float()
@@ -475,6 +475,21 @@ def test_results_below_the_input_are_not_enhanced_again(tree):
     assert files(out) == NAMES
     with pytest.raises(InputError, match="holds all the input"):
         plan([tree], tree)
+
+
+def test_every_file_that_is_skipped_is_named_and_why(tree, tmp_path):
+    out = tree / "enhanced"
+    (tree / "sub/cover.JPG").touch()
+    (tree / "._a.wav").touch()
+    result = enhance_tree(plan([tree], out), MODEL)
+    (out / "old.txt").touch()  # lies below the output: none of the input
+    lines = summary(result, others([tree, tree / "a.wav"], out)).splitlines()
+    assert lines == [
+        f"skipped: {tree / '._a.wav'}: is hidden",
+        f"skipped: {tree / 'notes.txt'}: is no sound file, by its suffix '.txt'",
+        f"skipped: {tree / 'sub/cover.JPG'}: is no sound file, by its suffix '.jpg'",
+        "5 enhanced, 3 skipped",
+    ]
 
 
 def test_one_bad_file_does_not_stop_the_others(tree, tmp_path):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drnmf.errors import InputError
-from drnmf.files import SUFFIXES, find_audio
+from drnmf.files import SUFFIXES, find_audio, left_out
 from drnmf.models.folders import load_model
 from drnmf.parallel import in_processes
 from drnmf.progress import Progress, silent
@@ -57,7 +57,7 @@ def plan(inputs: Sequence[Path], output: Path, *, removed: Path | None = None, s
     tasks: dict[Path, Task] = {}
     becomes: dict[Path, Path] = {}
     for source, name in _sources(inputs):
-        if not set(outputs).isdisjoint(Path(os.path.realpath(source)).parents):
+        if _is_below(source, outputs):
             continue  # the result of an earlier run, when it lies below the input
         name = name if suffix is None else name.with_suffix(suffix)
         for place in (folder / name for folder in outputs):
@@ -67,6 +67,17 @@ def plan(inputs: Sequence[Path], output: Path, *, removed: Path | None = None, s
     if not tasks:
         raise InputError(f"{output}: holds all the input; choose another output")
     return list(tasks.values())
+
+
+def _is_below(path: Path, folders: Sequence[Path]) -> bool:
+    return not set(folders).isdisjoint(Path(os.path.realpath(path)).parents)
+
+
+def others(inputs: Sequence[Path], *outputs: Path | None) -> list[str]:
+    """A line for each file in these folders of which `plan` makes no task, and why; results are not named."""
+    places = [Path(os.path.realpath(folder)) for folder in outputs if folder is not None]
+    reasons = {path: why for folder in inputs if folder.is_dir() for path, why in left_out(folder).items()}
+    return [f"{path}: {why}" for path, why in reasons.items() if not _is_below(path, places)]
 
 
 def suffix_of(format: str | None) -> str | None:
@@ -129,10 +140,13 @@ def _written(task: Task) -> list[Path]:
     return [task.target] if task.removed is None else [task.target, task.removed]
 
 
-def summary(result: Result) -> str:
-    """What became of the tasks, in a few lines."""
-    lines = [f"failed: {failure}" for failure in result.failures]
+def summary(result: Result, others: Sequence[str] = ()) -> str:
+    """What became of the tasks, in a few lines, and of other files that lie in their folders."""
+    lines = [f"skipped: {other}" for other in others]
+    lines += [f"failed: {failure}" for failure in result.failures]
     counts = [f"{len(result.done)} enhanced"]
+    if others:
+        counts.append(f"{len(others)} skipped")
     if result.skipped:
         counts.append(f"{len(result.skipped)} skipped because they exist (--overwrite does them again)")
     if result.failures:
