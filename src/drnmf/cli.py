@@ -46,6 +46,9 @@ Strength = Annotated[float, typer.Option(help="How much of the noise to remove, 
 MaxAttenuation = Annotated[
     float | None, typer.Option(metavar="DB", help="Lower no part of the spectrum by more dB, such as 12.", min=0)
 ]
+SeparateChannels = Annotated[
+    bool, typer.Option("--separate-channels", help="A mask for each channel, as for two microphones; else one for all.")
+]
 
 
 def main() -> None:
@@ -76,6 +79,7 @@ def enhance(
     model: Annotated[str, typer.Option("-m", "--model", help=_MODEL)] = "default",
     strength: Strength = 1.0,
     max_attenuation: MaxAttenuation = None,
+    separate_channels: SeparateChannels = False,
     removed: Annotated[Path | None, typer.Option(help="Also write what is removed, to this file or folder.")] = None,
     noise: Annotated[Path | None, typer.Option(hidden=True)] = None,
     format: Annotated[str | None, typer.Option(help="wav, flac, ogg, mp3, ... [default: the input's format]")] = None,
@@ -105,7 +109,8 @@ def enhance(
     if raw and piped and rate is None:
         raise InputError("--raw input needs --rate, and --channels unless it is mono")
     output, suffix = output or Path(PIPE), folders.suffix_of(format)
-    settings: dict[str, Any] = {"strength": strength, "max_attenuation": max_attenuation, "overwrite": overwrite}
+    settings: dict[str, Any] = {"strength": strength, "max_attenuation": max_attenuation}
+    settings |= {"separate_channels": separate_channels, "overwrite": overwrite}
     with _progress() as progress:
         if len(inputs) == 1 and not inputs[0].is_dir():
             if suffix not in (None, output.suffix.lower()) or shard is not None:
@@ -322,6 +327,7 @@ def live(
     block: Annotated[float, typer.Option(help="Milliseconds of sound processed at a time.")] = 8.0,
     strength: Strength = 1.0,
     max_attenuation: MaxAttenuation = None,
+    separate_channels: SeparateChannels = False,
     devices: Annotated[bool, typer.Option("--devices", help="List the sound devices, and exit.")] = False,
 ) -> None:
     """Enhance what a microphone hears, live, into the speakers or another device, until Ctrl-C."""
@@ -332,6 +338,7 @@ def live(
         return
     pair = input_device, output_device
     settings: dict[str, Any] = {"strength": strength, "max_attenuation": max_attenuation}
+    settings |= {"separate_channels": separate_channels}
     sound.run(model, *pair, rate, channels=channels, block_ms=block, console=_stderr, **settings)
 
 

@@ -126,6 +126,15 @@ def test_max_attenuation_of_files_and_folders(drnmf, model, tmp_path):
     assert (y - enhance(x, 16000, model)).abs().max() > 0.01
 
 
+def test_separate_channels_of_a_file(drnmf, model, tmp_path):
+    x = torch.stack([recording("speech/austen_0930", 16000), recording("noise/hum", 16000)]).float()
+    audio.write(tmp_path / "two.wav", x, 16000, subtype="FLOAT")
+    assert drnmf("enhance", tmp_path / "two.wav", "-o", tmp_path / "a.wav", "--separate-channels") == (0, "")
+    expected = torch.stack([enhance(channel, 16000, model) for channel in x])
+    assert torch.equal(audio.read(tmp_path / "a.wav")[0], expected)
+    assert torch.equal(enhance(x, 16000, model, separate_channels=True), expected)
+
+
 def test_the_old_name_of_removed_works_and_is_said(drnmf, tmp_path):
     source = AUDIO / "speech/austen_0930.flac"
     old = drnmf("enhance", source, "-o", tmp_path / "a.wav", "--noise", tmp_path / "n.wav")

@@ -162,6 +162,20 @@ def test_all_channels_share_one_mask():
     torch.testing.assert_close(swapped, y.flip(0), rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("rate", [16000, 44100])
+@pytest.mark.parametrize("name", ["drnmf", "lstm"])
+def test_separate_channels_are_as_each_alone(name, rate):
+    model, x = build(name), torch.stack([noisy(), 0.1 * noisy().flip(0)])
+    settings = {"strength": 0.9, "max_attenuation": 20}
+    streamer = Streamer(model, rate, channels=2, separate_channels=True, **settings)
+    alone = torch.stack([streamed(Streamer(model, rate, **settings), channel, 777) for channel in x])
+    assert torch.equal(streamed(streamer, x, 777), alone)
+    together = streamed(Streamer(model, rate, channels=2, **settings), x, 777)
+    assert (together - alone).abs().max() > 1e-4
+    streamer.strength = 0  # of both
+    assert torch.equal(streamed(streamer, x, 777), x)
+
+
 @pytest.mark.parametrize("rate", [16000, 48000])
 def test_strength(rate):
     model, x = build("drnmf"), noisy()

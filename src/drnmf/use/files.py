@@ -48,6 +48,7 @@ def enhance(
     *,
     strength: float = 1.0,
     max_attenuation: float | None = None,
+    separate_channels: bool = False,
     axis: int | None = None,
 ) -> Array:
     """Remove noise from sound in memory, a numpy array or a torch tensor; the result is of the same kind and shape.
@@ -58,6 +59,7 @@ def enhance(
         model: a model, its folder, or the name of one that comes with the package. For many calls load it once.
         strength: how much of the noise to remove, from 0 (nothing) to 1 (all that the mask says).
         max_attenuation: by how many dB a part of the spectrum is lowered at most; None for no limit.
+        separate_channels: a mask for each channel, for a microphone each; else one for all keeps voices in their place.
         axis: where the samples lie in a 2-dimensional array. It can be left out where the shape leaves no doubt, one
             axis being 1024 or longer and the other 32 or shorter; else it must be given.
     """
@@ -67,7 +69,14 @@ def enhance(
     C, N = x.shape
     if N == 0:
         raise InputError("there are no samples to enhance")
-    streamer = Streamer(model, sample_rate, channels=C, strength=strength, max_attenuation=max_attenuation)
+    streamer = Streamer(
+        model,
+        sample_rate,
+        channels=C,
+        strength=strength,
+        max_attenuation=max_attenuation,
+        separate_channels=separate_channels,
+    )
     size, done = _block_size(C, streamer.sample_rate), 0
     for block in chain((x[:, i : i + size] for i in range(0, N, size)), [None]):
         kept, removed = streamer.advance(block)
@@ -100,6 +109,7 @@ def enhance_file(
     *,
     strength: float = 1.0,
     max_attenuation: float | None = None,
+    separate_channels: bool = False,
     removed: Path | str | None = None,
     overwrite: bool = False,
     raw: tuple[int, int] | None = None,
@@ -113,6 +123,7 @@ def enhance_file(
         model: as for `enhance`.
         strength: as for `enhance`.
         max_attenuation: as for `enhance`.
+        separate_channels: as for `enhance`.
         removed: the file to write the removed part to.
         overwrite: replace files that exist.
         raw: rate and channels, if "-" is 16-bit PCM without a header instead of WAV.
@@ -123,8 +134,14 @@ def enhance_file(
     sound, blocks = _open(source, raw)
     subtype = _subtype(target, sound.subtype, raw is not None)
     with _about(source):
-        rate, channels = sound.rate, sound.channels
-        streamer = Streamer(model, rate, channels=channels, strength=strength, max_attenuation=max_attenuation)
+        streamer = Streamer(
+            model,
+            sound.rate,
+            channels=sound.channels,
+            strength=strength,
+            max_attenuation=max_attenuation,
+            separate_channels=separate_channels,
+        )
     done = clipped = 0
     with _outputs(targets, sound, subtype, raw is not None) as outputs:
         for block in chain(blocks, [None]):

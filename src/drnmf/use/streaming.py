@@ -2,7 +2,8 @@
 
 The part to remove is computed and subtracted from the input. So with strength 0 the input comes back bit for bit, and
 the two parts always make up the input. All channels share one mask, made from the root mean square of their
-magnitudes, so that voices stay where they are. The network works at 16 kHz. At another rate
+magnitudes, so that voices stay where they are; or each has its own, as if it were alone. The network works at 16 kHz.
+At another rate
 
     low = x brought to 16 kHz and back,        removed = what the mask removes from low + s (x - low),
 
@@ -11,6 +12,7 @@ where s is the share that the mask removes near the top of its band: what lies a
 
 import copy
 import functools
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,6 +44,7 @@ class Streamer:
         channels: blocks are (channels, samples), or (samples,) for one channel.
         strength: how much of the noise to remove, from 0 (nothing) to 1 (all that the mask says).
         max_attenuation: by how many dB a part of the spectrum is lowered at most; None for no limit.
+        separate_channels: a mask for each channel, for a microphone each; else one for all keeps voices in their place.
     """
 
     def __init__(
@@ -52,12 +55,15 @@ class Streamer:
         channels: int = 1,
         strength: float = 1.0,
         max_attenuation: float | None = None,
+        separate_channels: bool = False,
     ) -> None:
         check_form(sample_rate, channels)
         self._sample_rate, self._channels = int(sample_rate), channels
         self._max_attenuation = max_attenuation
         limits = {"strength": _checked_strength(strength), "most": _most(max_attenuation)}
-        self._stream = _stream(model, self.sample_rate, channels=channels, **limits)
+        groups = [1] * channels if separate_channels else [channels]
+        self._streams = _streams(model, self.sample_rate, groups, **limits)
+        self._groups = groups
         self._like: Any = np.empty((channels, 0), np.float32)
         self._alone = Alone("this Streamer")
         self._start()
@@ -75,11 +81,13 @@ class Streamer:
     @property
     def strength(self) -> float:
         """How much of the noise to remove; it may change between two blocks."""
-        return self._stream.strength
+        return self._streams[0].strength
 
     @strength.setter
     def strength(self, value: float) -> None:
-        self._stream.strength = _checked_strength(value)
+        checked_value = _checked_strength(value)
+        for stream in self._streams:
+            stream.strength = checked_value
 
     @property
     def max_attenuation(self) -> float | None:
@@ -88,14 +96,19 @@ class Streamer:
 
     @max_attenuation.setter
     def max_attenuation(self, value: float | None) -> None:
-        self._stream.most = _most(value)
+        most = _most(value)
+        for stream in self._streams:
+            stream.most = most
         self._max_attenuation = value
 
     def _start(self) -> None:
         """Forget all sound."""
-        remover = _Remover(self._stream)
         at_16_khz = self.sample_rate == SAMPLE_RATE
-        self._remover = remover if at_16_khz else _TwoBands(remover, self.channels, self.sample_rate)
+        removers = map(_Remover, self._streams)
+        self._removers = [
+            remover if at_16_khz else _TwoBands(remover, size, self.sample_rate)
+            for remover, size in zip(removers, self._groups, strict=True)
+        ]
         self._input = _Queue(self.channels)
 
     @property
@@ -142,7 +155,10 @@ class Streamer:
             remedy = "divide by 32768" if np.isfinite(peak) else "there must be no NaN or infinite ones"
             raise InputError(f"samples reach {peak:g}, but full scale is 1; {remedy}")
         self._input.put(x)
-        removed = self._remover.feed(x, last=last)
+        parts = np.split(x, np.cumsum(self._groups)[:-1])
+        removed = np.concatenate(
+            [remover.feed(part, last=last) for remover, part in zip(self._removers, parts, strict=True)]
+        )
         if not np.isfinite(removed).all():
             raise InputError("the model's mask is not finite: its layers diverge, or its weights are damaged")
         kept = self._input.take(removed.shape[1])
@@ -166,8 +182,11 @@ def _most(max_attenuation: float | None) -> float:
     return float(1 - 10 ** (-max_attenuation / 20))
 
 
-def _stream(model: "Separator | str | Path", rate: int, **settings: Any) -> "SoundStream":
-    """What makes the mask and applies it, with a copy of the model: compiled if it has such a form, else PyTorch's."""
+def _streams(model: "Separator | str | Path", rate: int, groups: Sequence[int], **settings: Any) -> "list[SoundStream]":
+    """What makes a mask and applies it, for each group of so many channels, with one copy of the model.
+
+    Compiled if the model has such a form, else PyTorch's.
+    """
     model = load_model(model) if isinstance(model, str | Path) else model
     if model.n_features != BINS:
         raise InputError(f"the model takes frames of {model.n_features} bins, sound at 16 kHz has {BINS}")
@@ -177,6 +196,10 @@ def _stream(model: "Separator | str | Path", rate: int, **settings: Any) -> "Sou
     highest = min(rate, SAMPLE_RATE) / 2
     top = slice(*(round(WINDOW * part * highest / SAMPLE_RATE) for part in _TOP))
     settings |= {"top": None if rate == SAMPLE_RATE else top, "silence": _SILENCE}
+    return [_stream(model, channels=channels, **settings) for channels in groups]
+
+
+def _stream(model: "Separator", **settings: Any) -> "SoundStream":
     stream = model.stream(**settings)
     if stream is not None:
         return stream
