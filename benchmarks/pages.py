@@ -233,6 +233,17 @@ def scored() -> str:
     return f"Mixtures scored: {counts}. Commits {commits}; {dates}.\n"
 
 
+def atoms() -> str:
+    """Whether the default's atoms are still spectra, in one paragraph."""
+    found = stored("docs/results/atoms.json")["default"]
+    return (
+        f"On `dev` the default's W h holds {found['explained']:.0%} of the energy of what is heard, "
+        f"{found['used']} of its {found['atoms']} atoms are active in a hundredth of the frames or more, and the cosine "
+        f"between an atom and the one it started as is {found['kept_median']:.2f} in the middle (tenths at either end: "
+        f"{found['kept_low']:.2f} and {found['kept_high']:.2f}).\n"
+    )
+
+
 def compared() -> str:
     """The README's table: quality and speed of each system."""
     columns = [(set, "sdr") for set in scored_sets(("test", "newhome", "unseen", "20 dB"))] + [("test", "pesq")]
@@ -477,6 +488,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "ablations": ablations,
     "promise": promise,
     "compared": compared,
+    "atoms": atoms,
     "scored": scored,
     "SDR": partial(by_set, "sdr"),
     "SI-SDR": partial(by_set, "si_sdr"),
