@@ -255,10 +255,10 @@ def atoms() -> str:
     """Whether the default's atoms are still spectra, in one paragraph."""
     found = stored("docs/results/atoms.json")["default"]
     return (
-        f"On `dev` the default's W h holds {found['explained']:.0%} of the energy of what is heard, "
-        f"{found['used']} of its {found['atoms']} atoms are active in a hundredth of the frames or more, and the "
-        f"cosine between an atom and the one it started as is {found['kept_median']:.2f} in the middle (tenths at either end: "
-        f"{found['kept_low']:.2f} and {found['kept_high']:.2f}).\n"
+        f"On `dev` the default's W h holds {found['explained']:.0%} of the energy of what is heard. {found['used']} of its "
+        f"{found['atoms']} atoms are active in a hundredth of the frames or more. The cosine between an atom and the one "
+        f"it started as is {found['kept_median']:.2f} in the middle; for a tenth of them it is below "
+        f"{found['kept_low']:.2f}, for another above {found['kept_high']:.2f}.\n"
     )
 
 
