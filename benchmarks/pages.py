@@ -168,6 +168,12 @@ NOISY = ("dev", "test", "newhome", "unseen")
 GOOD = ("10 dB", "20 dB", "30 dB", "clean")
 
 
+def systems() -> list[str]:
+    """All that were scored, ours first."""
+    found = stored(QUALITY)
+    return [*(name for name in SYSTEMS if name in found), *(name for name in found if name not in SYSTEMS)]
+
+
 def sets_of(name: str) -> Record:
     found: Record = stored(QUALITY)[name]["sets"]
     return found
@@ -188,7 +194,7 @@ def score(name: str, set: str, key: str) -> str:
 def by_set(key: str) -> str:
     """Systems by sets."""
     sets = scored_sets(NOISY)
-    lines = [[SYSTEMS.get(name, name), *(score(name, set, key) for set in sets)] for name in stored(QUALITY)]
+    lines = [[SYSTEMS.get(name, name), *(score(name, set, key) for set in sets)] for name in systems()]
     return markdown([title(key), *sets], lines)
 
 
@@ -196,7 +202,7 @@ def good_recordings() -> str:
     """Three scores of each system, by SNR."""
     sets = scored_sets(GOOD)
     lines = []
-    for name in stored(QUALITY):
+    for name in systems():
         if any(set in sets_of(name) for set in sets):
             three = (" / ".join(score(name, set, key) for key in ("sdr", "pesq", "stoi")) for set in sets)
             lines.append([SYSTEMS.get(name, name), *three])
@@ -208,7 +214,7 @@ def speech_gain() -> str:
     snrs = list(sets_of("default")["test"]["by_snr"])
     good = scored_sets(GOOD)
     lines = []
-    for name in list(stored(QUALITY))[1:]:
+    for name in systems()[1:]:
         scores = sets_of(name)
         gains = [scores["test"]["by_snr"][snr]["gain_db"] for snr in snrs]
         gains += [scores.get(set, {}).get("gain_db") for set in good]
@@ -255,9 +261,9 @@ def atoms() -> str:
     """Whether the default's atoms are still spectra, in one paragraph."""
     found = stored("docs/results/atoms.json")["default"]
     return (
-        f"On `dev` the default's W h holds {found['explained']:.0%} of the energy of what is heard. {found['used']} of its "
-        f"{found['atoms']} atoms are active in a hundredth of the frames or more. The cosine between an atom and the one "
-        f"it started as is {found['kept_median']:.2f} in the middle; for a tenth of them it is below "
+        f"On `dev` the default's W h holds {found['explained']:.0%} of the energy of what is heard. "
+        f"{found['used']} of its {found['atoms']} atoms are active in a hundredth of the frames or more. "
+        f"The cosine between an atom and the one it started as is {found['kept_median']:.2f} in the middle; for a tenth of them it is below "
         f"{found['kept_low']:.2f}, for another above {found['kept_high']:.2f}.\n"
     )
 
@@ -267,7 +273,7 @@ def compared() -> str:
     columns = [(set, "sdr") for set in scored_sets(("test", "newhome", "unseen", "20 dB"))] + [("test", "pesq")]
     head = ["", *(f"{set}: {title(key)}" for set, key in columns), "8 ms of live sound"]
     lines = []
-    for name in stored(QUALITY):
+    for name in systems():
         live = hops().get(name)
         time = "-" if live is None else f"{live:.3f} ms"
         lines.append([SYSTEMS.get(name, name), *(score(name, *column) for column in columns), time])
