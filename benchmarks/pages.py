@@ -263,8 +263,8 @@ def atoms() -> str:
     return (
         f"On `dev` the default's W h holds {found['explained']:.0%} of the energy of what is heard. "
         f"{found['used']} of its {found['atoms']} atoms are active in a hundredth of the frames or more. "
-        f"The cosine between an atom and the one it started as is {found['kept_median']:.2f} in the middle; for a tenth of them it is below "
-        f"{found['kept_low']:.2f}, for another above {found['kept_high']:.2f}.\n"
+        f"The cosine between an atom and the one it started as is {found['kept_median']:.2f} in the middle; "
+        f"for a tenth of them it is below {found['kept_low']:.2f}, for another above {found['kept_high']:.2f}.\n"
     )
 
 
