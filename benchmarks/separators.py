@@ -34,7 +34,7 @@ def cases() -> dict[str, Case]:
         return N, lambda: kind.from_dictionary(dictionary(N, options.get("context", 1)), **options)
 
     made: dict[str, Case] = {}
-    made["DR-NMF K=5 N=200, default"] = 200, lambda: load_model("default")
+    made["default"] = 200, lambda: load_model("default")
     for N in SIZES:
         made[f"sparse NMF, 200 updates, N={N}"] = unfolded(SparseNMFMask, N)
         made[f"DR-NMF K=2 N={N}"] = unfolded(DRNMF, N, n_layers=2)
