@@ -307,10 +307,10 @@ def row(of: str, case: str) -> Record:
     return next(r for r in part(of) if re.split(r":|, B=", r["case"])[0] == case)
 
 
-def hops(kind: str = "live", of: str = "rivals") -> dict[str, float]:
+def hops(kind: str = "live") -> dict[str, float]:
     """Milliseconds for 8 ms of sound by system."""
     found = {}
-    for r in part(of):
+    for r in part("rivals"):
         case = r["case"].split(":")[0].split(" (rivals")[0]
         if case.startswith(f"{kind}, "):
             name = case.removeprefix(f"{kind}, ").replace("DR-NMF (", "").replace(")", "")
@@ -318,8 +318,8 @@ def hops(kind: str = "live", of: str = "rivals") -> dict[str, float]:
     return found
 
 
-def rivals(of: str = "rivals") -> str:
-    live, recording = hops("live", of), hops("recording", of)
+def rivals() -> str:
+    live, recording = hops(), hops("recording")
 
     def cell(found: dict[str, float], name: str) -> str:
         times = "" if name == "default" else f", {found[name] / found['default']:.1f} times as long"
@@ -521,7 +521,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "speech": speech_gain,
     "card, default": partial(card, "default"),
     "rivals": rivals,
-    "rivals, busy machine": partial(rivals, "rivals, busy machine"),
     "sparse NMF": sparse_nmf,
     "floor": floor,
     "files": files,
