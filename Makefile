@@ -1,11 +1,12 @@
 # Every target makes its own .venv on first use; nothing else needs to be installed.
 PYTHON ?= python3
 BIN := .venv/bin
+ENHANCES := .venv/.enhances
 READY := .venv/.ready
 
 .PHONY: demo test lint fuzz long bench sanitize instructions soak clean
 
-demo: $(READY)  ## Enhance the bundled noisy recording; leaves wav files and a picture in demo/
+demo: $(ENHANCES)  ## Enhance the bundled noisy recording; leaves wav files and a picture in demo/
 	$(BIN)/python -m drnmf.pictures.demo demo
 
 test: $(READY)  ## All tests, without any corpus or GPU
@@ -55,9 +56,14 @@ soak: $(READY)  ## Live streams for an hour, or MINUTES=5: the same as files, in
 clean:
 	rm -rf .venv demo build dist src/drnmf/engines/*.so
 
-$(READY): pyproject.toml setup.py constraints.txt $(wildcard src/drnmf/engines/csrc/*.[ch])
+# Editable, so that what follows adds packages only.
+$(ENHANCES): pyproject.toml setup.py constraints.txt $(wildcard src/drnmf/engines/csrc/*.[ch])
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[plot]'
+	touch $@
+
+$(READY): $(ENHANCES)
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev]'
 	-$(BIN)/pip install --quiet -c constraints.txt -e '.[pesq]' 2>/dev/null || echo "PESQ left out: it needs a C compiler"
 	touch $@
