@@ -1,8 +1,10 @@
 """The commands as a person types them, from recordings to a score."""
 
 import json
+import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 import typer
 
 from command import drnmf
-from drnmf import cli
+from drnmf import __version__, cli
 from drnmf.data.manifests import read_manifest
 from drnmf.errors import DivergedError
 from drnmf.signal import audio
@@ -39,6 +41,7 @@ def test_evaluate_prints_and_saves_a_table(workshop):
         "evaluate", workshop / "model", workshop / "test.csv", "--metric", "sdr", "--save", workshop / "scores"
     )
     assert "sdr_improvement" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
     lines = json.loads((workshop / "scores.json").read_text())["summary"]
     assert lines[-1]["count"] == 5
     assert {line["snr_db"] for line in lines} <= {0, 6, "all"}
@@ -72,6 +75,7 @@ def test_one_bad_file_is_reported_and_not_fatal(workshop, tmp_path):
         (["train", "--speech", "nowhere", "--noise", "nowhere", "-o", "OUT"], "no such folder"),
         (["evaluate", "no-such-model", "test.csv"], "test.csv: cannot be read"),
         (["score", "nowhere", "nothing"], "nothing: no such folder"),
+        (["score", "nowhere", "nothing.wav"], "nothing.wav: no such file"),
         (["mix", "nowhere", "nothing", "-o", "x.csv"], "no such folder"),
         (["mix", "a" * 5000, "nothing", "-o", "x.csv"], "no such folder"),
         (["enhance", "a" * 300, "-o", "out"], "aaa: File name too long"),
@@ -113,6 +117,45 @@ def test_the_level_and_the_snr_of_mixtures(workshop, noise_dir, tmp_path):
     assert all(-40 <= m.level_dbfs <= -38 and m.snr_db == 12 for m in mixtures)
 
 
+def test_a_table_as_json_is_what_is_saved(workshop):
+    noisy, clean = workshop / "pairs" / "noisy", workshop / "pairs" / "clean"
+    scored = ["score", noisy, clean, "--metric", "si_sdr", "--jobs", 1]
+    evaluated = ["evaluate", workshop / "model", workshop / "test.csv", "--metric", "si_sdr", "--jobs", 1]
+    for command in (scored, evaluated):
+        done = drnmf(*command, "--json", "--save", workshop / "as_json")
+        assert done.stdout == (workshop / "as_json.json").read_text()
+        assert json.loads(done.stdout)["summary"][-1]["count"] == 5
+
+
+def test_quiet_says_results_and_errors_alone(workshop, noise_dir, tmp_path):
+    mix = ["mix", workshop / "voices", noise_dir, "-o", tmp_path / "a.csv", "--overwrite"]
+    assert drnmf(*mix).stderr == f"5 mixtures in {tmp_path / 'a.csv'}\n"
+    assert drnmf(*mix, "--quiet").stderr == ""
+    assert drnmf(*mix).stderr != ""  # only that once
+    done = drnmf("train", workshop / "recipe.toml", "-o", tmp_path / "model", "-q")
+    assert (done.stdout, done.stderr) == ("", "")
+    clean = workshop / "pairs" / "clean"
+    assert "si_sdr" in drnmf("score", clean, clean, "--metric", "si_sdr", "--jobs", 1, "-q").stdout
+    assert "no such folder" in drnmf("mix", "nowhere", noise_dir, "-o", tmp_path / "b.csv", "-q", status=2).stderr
+    shutil.copytree(clean, tmp_path / "in")
+    (tmp_path / "in" / "bad.wav").write_bytes(b"no sound")
+    done = drnmf("enhance", tmp_path / "in", "-m", workshop / "model", "-o", tmp_path / "out", "-q", status=1)
+    assert "failed: " in done.stderr
+
+
+def test_the_version():
+    assert drnmf("--version").stdout == f"drnmf {__version__}\n"
+
+
+@pytest.mark.parametrize(("words", "expected"), [("drnmf enh", "enhance"), ("drnmf enhance --str", "--strength")])
+def test_a_shell_completes_commands_and_options(words, expected, tmp_path):
+    (tmp_path / "drnmf").write_text("from drnmf.cli import main; main()")
+    asked = {"_DRNMF_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    command = [sys.executable, tmp_path / "drnmf"]
+    done = subprocess.run(command, env=os.environ | asked, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == f"{expected}\n"
+
+
 COMMANDS = typer.main.get_command(cli.app)
 ROOT = Path(__file__).parents[1]
 
@@ -127,6 +170,7 @@ def parse(line: str) -> None:
 def test_every_help_has_examples_that_work(name):
     text = drnmf(name, "--help").stdout
     assert "Example" in text
+    assert "--quiet" in text
     examples = re.findall(r"drnmf [a-z][^`|>]*", COMMANDS.commands[name].epilog)
     assert examples
     for example in examples:

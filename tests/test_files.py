@@ -31,6 +31,8 @@ def test_folders_without_audio_are_named(tmp_path):
     with pytest.raises(InputError, match="has no sound files") as error:
         find_audio(tmp_path)
     assert str(tmp_path) in str(error.value)
+    with pytest.raises(InputError, match=r"missing\.WAV: no such file"):
+        find_audio(tmp_path / "missing.WAV")
     with pytest.raises(InputError, match="missing: no such folder"):
         find_audio(tmp_path / "missing")
 

@@ -3,22 +3,20 @@
 import io
 import logging
 import os
-import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import rich.progress
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
+import drnmf
 from drnmf.errors import DivergedError, InputError, needing_pytorch
-from drnmf.files import make_folder, write_together
-from drnmf.progress import Progress
+from drnmf.files import check_place, make_folder, write_together
+from drnmf.parallel import stop_like_ctrl_c
+from drnmf.progress import Progress, bars
 
 if TYPE_CHECKING:
     from drnmf.use.evaluation import Table
@@ -26,20 +24,22 @@ if TYPE_CHECKING:
 app = typer.Typer(
     help="Deep recurrent NMF for speech separation.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
 _stderr = Console(stderr=True)
+log = logging.getLogger("drnmf")
 _CORES = os.cpu_count() or 1
 
 _MODEL = "A model's folder, or the bundled model: default."
+_OUTPUT = "File, FOLDER/, or - for stdout. [default: noisy.enhanced.wav beside noisy.wav]"
 
 ModelName = Annotated[str, typer.Argument(help=_MODEL)]
 Jobs = Annotated[int, typer.Option(help="Number of processes.", min=1)]
 Seed = Annotated[int, typer.Option(help="Seed of the random choices.")]
 Epochs = Annotated[int | None, typer.Option(help="Train for at most this many epochs, instead of the recipe's number.")]
 Metric = Annotated[list[str] | None, typer.Option(help="sdr, si_sdr, pesq or stoi. Repeat for several. [default: all]")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, unrounded, instead of a table.")]
 Save = Annotated[Path | None, typer.Option(help="Also write the table to SAVE.csv, SAVE.json and SAVE.md.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace files that exist.")]
 Strength = Annotated[float, typer.Option(help="How much of the noise to remove, from 0 to 1.", min=0, max=1)]
@@ -48,6 +48,23 @@ MaxAttenuation = Annotated[
 ]
 SeparateChannels = Annotated[
     bool, typer.Option("--separate-channels", help="A mask for each channel, as for two microphones; else one for all.")
+]
+
+
+def _set_quiet(quiet: bool) -> None:
+    """What is only told is told at level INFO; a bar looks at the level, too."""
+    log.setLevel(logging.WARNING if quiet else logging.INFO)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"drnmf {drnmf.__version__}")
+        raise typer.Exit
+
+
+Quiet = Annotated[
+    bool,
+    typer.Option("-q", "--quiet", help="Say nothing but results and errors.", callback=_set_quiet, expose_value=False),
 ]
 
 
@@ -65,17 +82,26 @@ def main() -> None:
     except OSError as error:  # what the system refuses: a name that is too long, a folder one may not look into
         if error.filename is None:
             raise
-        _say(f"drnmf: {error.filename}: {error.strerror}")
+        _say(f"drnmf: {error.filename}: {error.strerror}", logging.ERROR)
         sys.exit(2)
 
 
+@app.callback()
+def _all_commands(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version, and exit.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
+
+
 @app.command(
-    epilog="Examples: `drnmf enhance noisy.wav -o clean.wav`  ·  `drnmf enhance recordings/ -o clean/ --jobs 4`  ·  "
+    epilog="Examples: `drnmf enhance noisy.wav`  ·  `drnmf enhance recordings/ -o clean/ --jobs 4`  ·  "
     "`sox noisy.wav -t wav - | drnmf enhance - > clean.wav`"
 )
 def enhance(
     inputs: Annotated[list[Path], typer.Argument(metavar="IN", help="Sound files, folders, or - for stdin.")],
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="File, or folder, or - for stdout.")] = None,
+    output: Annotated[str | None, typer.Option("-o", "--output", metavar="PATH", help=_OUTPUT)] = None,
     model: Annotated[str, typer.Option("-m", "--model", help=_MODEL)] = "default",
     strength: Strength = 1.0,
     max_attenuation: MaxAttenuation = None,
@@ -89,6 +115,7 @@ def enhance(
     raw: Annotated[bool, typer.Option("--raw", help="Sound on - is 16-bit PCM without a header, not WAV.")] = False,
     rate: Annotated[int | None, typer.Option(help="Sample rate of --raw input in Hz.")] = None,
     channels: Annotated[int, typer.Option(help="Number of channels of --raw input.", min=1)] = 1,
+    quiet: Quiet = False,
 ) -> None:
     """Remove noise from sound files, from whole folders of them, or from a pipe.
 
@@ -99,29 +126,31 @@ def enhance(
     from drnmf.use.streaming import use_one_thread
 
     use_one_thread()
-    _clean_up_when_stopped()
+    stop_like_ctrl_c()
     if noise is not None:
-        _say("--noise is now called --removed; the old name will go with the next release")
+        _say("--noise is now called --removed; the old name will go with the next release", logging.WARNING)
         removed = removed or noise
-    piped = Path(PIPE) in inputs
-    if output is None and not piped:
-        raise InputError("give -o, where to write")
-    if raw and piped and rate is None:
+    if raw and Path(PIPE) in inputs and rate is None:
         raise InputError("--raw input needs --rate, and --channels unless it is mono")
-    output, suffix = output or Path(PIPE), folders.suffix_of(format)
+    suffix = folders.suffix_of(format)
     settings: dict[str, Any] = {"strength": strength, "max_attenuation": max_attenuation}
     settings |= {"separate_channels": separate_channels, "overwrite": overwrite}
+    target, is_folder = folders.target(inputs, output, suffix)
+    if not is_folder:
+        if suffix not in (None, target.suffix.lower()) or shard is not None:
+            raise InputError("--format and --shard are for several files; for one, -o names the format")
+        settings |= {"raw": (rate or 0, channels) if raw else None, "removed": removed}
+        with _progress() as progress:
+            enhance_file(inputs[0], target, model, **settings, progress=progress)
+        if output is None and str(target) != PIPE:
+            _say(f"the enhanced sound is {target}")
+        return
+    tasks = folders.plan(inputs, target, removed=removed, suffix=suffix)
+    tasks = tasks if shard is None else folders.shard(tasks, shard)
     with _progress() as progress:
-        if len(inputs) == 1 and not inputs[0].is_dir():
-            if suffix not in (None, output.suffix.lower()) or shard is not None:
-                raise InputError("--format and --shard are for several files; for one, -o names the format")
-            settings |= {"raw": (rate or 0, channels) if raw else None, "removed": removed}
-            enhance_file(inputs[0], output, model, **settings, progress=progress)
-            return
-        tasks = folders.plan(inputs, output, removed=removed, suffix=suffix)
-        tasks = tasks if shard is None else folders.shard(tasks, shard)
         result = folders.enhance_tree(tasks, model, **settings, jobs=jobs, progress=progress)
-    _say(folders.summary(result, folders.others(inputs, output, removed)))
+    level = logging.WARNING if result.failures else logging.INFO
+    _say(folders.summary(result, folders.others(inputs, target, removed)), level)
     if result.failures:
         raise typer.Exit(1)
 
@@ -138,6 +167,7 @@ def train(
     start: Annotated[str | None, typer.Option("--from", help="Model to train further, with --speech.")] = None,
     devices: Annotated[int | None, typer.Option(help="Number of GPUs or processes, instead of the recipe's.")] = None,
     epochs: Epochs = None,
+    quiet: Quiet = False,
 ) -> None:
     """Train a model, by a recipe or from two folders of sound. The same command continues a run that was stopped."""
     from drnmf.training.recipe import Recipe, folders_recipe
@@ -165,7 +195,9 @@ def evaluate(
     metric: Metric = None,
     save: Save = None,
     every: Annotated[int, typer.Option(metavar="N", help="Score only every N-th mixture.", min=1)] = 1,
+    as_json: AsJson = False,
     jobs: Jobs = _CORES,
+    quiet: Quiet = False,
 ) -> None:
     """Enhance the mixtures of a manifest with a model, and score the result."""
     from drnmf.data.batches import Dataset
@@ -173,13 +205,14 @@ def evaluate(
     from drnmf.models.folders import load_model
     from drnmf.use.evaluation import evaluate as run
 
-    _check_place(save)
-    _clean_up_when_stopped()
+    if save is not None:
+        check_place(save)
+    stop_like_ctrl_c()
     with _progress() as progress:
         dataset = Dataset(read_manifest(manifest)[::every], progress=progress)
         mixtures = ((m.id, m.snr_db, *dataset.waveforms(m)) for m in dataset.items())
         table = run(load_model(model), mixtures, metrics=metric, jobs=jobs, total=len(dataset), progress=progress)
-    _show(table, save)
+    _show(table, save, as_json)
 
 
 @app.command(epilog="Example: `drnmf score enhanced/ clean/ --noisy noisy/`")
@@ -189,16 +222,19 @@ def score(
     noisy: Annotated[Path | None, typer.Option(help="The noisy input, to show the improvement.")] = None,
     metric: Metric = None,
     save: Save = None,
+    as_json: AsJson = False,
     jobs: Jobs = _CORES,
+    quiet: Quiet = False,
 ) -> None:
     """Score sound files against their clean references."""
     from drnmf.use.evaluation import score_files
 
-    _check_place(save)
-    _clean_up_when_stopped()
+    if save is not None:
+        check_place(save)
+    stop_like_ctrl_c()
     with _progress() as progress:
         table = score_files(estimates, references, noisy=noisy, metrics=metric, jobs=jobs, progress=progress)
-    _show(table, save)
+    _show(table, save, as_json)
 
 
 @app.command(
@@ -214,6 +250,7 @@ def mix(
     level: Annotated[tuple[float, float], typer.Option(help="Range of speech levels in dBFS.")] = (-33.0, -25.0),
     seed: Seed = 2016,
     overwrite: Overwrite = False,
+    quiet: Quiet = False,
 ) -> None:
     """Draw random mixtures of speech and noise: a manifest of them, or the sound files themselves."""
     from drnmf.data.folders import SNRS_DB, Pool
@@ -254,6 +291,8 @@ def reproduce(
     list_cells: Annotated[bool, typer.Option("--list", help="List the cells and their progress, and exit.")] = False,
     table: Annotated[bool, typer.Option("--table", help="Write the tables of what is done, and exit.")] = False,
     jobs: Annotated[int, typer.Option(help="Number of trainings at once, and of processes that score.", min=1)] = 1,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Train and score every model of the paper's table. The same command continues what was stopped."""
     from drnmf.paper import runs as run
@@ -263,13 +302,14 @@ def reproduce(
         raise InputError(f"there is no experiment {experiment!r}; known: waspaa2017")
     cells = run.choose_cells(recipe, sizes=size, seed=seed, with_ablations=ablations, only=only or ())
     if list_cells:
+        longest = max(len(cell.id) for cell in cells)
         for cell in cells:
-            print(f"{cell.id:55} {run.state(cell, output)}")
+            print(f"{cell.id:{longest}}  {run.state(cell, output)}")
         return
     if not table:
         if data is None:
             raise InputError("give --data, the folder of the corpus")
-        _clean_up_when_stopped()
+        stop_like_ctrl_c()
         corpus = run.Corpus.open(data)
         with _progress() as progress:
             run.train_cells(cells, corpus, output, epochs=epochs, jobs=jobs, progress=progress)
@@ -277,7 +317,7 @@ def reproduce(
                 run.score_cells(cells, corpus, output, jobs=jobs, progress=progress)
                 run.measure_speed(cells, corpus, output)
     make_folder(output)
-    print(write_report(recipe, output), end="")
+    print(write_report(recipe, output)["json" if as_json else "txt"], end="")
 
 
 @app.command(epilog="Examples: `drnmf show model`  ·  `drnmf show model noisy.wav -o heard.png`")
@@ -290,6 +330,7 @@ def show(
     size: Annotated[
         tuple[int, int] | None, typer.Option(help="Width and height in pixels, such as --size 1920 1080.")
     ] = None,
+    quiet: Quiet = False,
 ) -> None:
     """Draw the dictionaries of a model, layer by layer, or what it hears in a sound file."""
     from drnmf.models.folders import load_model
@@ -308,6 +349,7 @@ def show(
 def export(
     model: ModelName,
     output: Annotated[Path, typer.Option("-o", "--output", help="ONNX file to write.")] = Path("model.onnx"),
+    quiet: Quiet = False,
 ) -> None:
     """Write a model as an ONNX network that takes one frame: magnitude and state in, mask and next state out."""
     from drnmf.models.folders import load_model
@@ -329,6 +371,7 @@ def live(
     max_attenuation: MaxAttenuation = None,
     separate_channels: SeparateChannels = False,
     devices: Annotated[bool, typer.Option("--devices", help="List the sound devices, and exit.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Enhance what a microphone hears, live, into the speakers or another device, until Ctrl-C."""
     from drnmf.use import live as sound
@@ -339,34 +382,17 @@ def live(
     pair = input_device, output_device
     settings: dict[str, Any] = {"strength": strength, "max_attenuation": max_attenuation}
     settings |= {"separate_channels": separate_channels}
-    sound.run(model, *pair, rate, channels=channels, block_ms=block, console=_stderr, **settings)
+    console = _stderr if log.isEnabledFor(logging.INFO) else Console(quiet=True)
+    sound.run(model, *pair, rate, channels=channels, block_ms=block, console=console, **settings)
 
 
-@contextmanager
-def _progress() -> Iterator[Progress]:
-    """A bar for each kind of work that reports itself as (what, done, total)."""
-    columns = TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    tasks = {}
-    with rich.progress.Progress(*columns, console=_stderr, transient=True, disable=not _stderr.is_terminal) as bars:
-
-        def report(what: str, done: int, total: int) -> None:
-            kind = what.partition(",")[0]
-            if kind not in tasks:
-                tasks[kind] = bars.add_task(what)
-            bars.update(tasks[kind], description=what, completed=done, total=total or None, visible=done != total)
-
-        yield report
+def _progress() -> AbstractContextManager[Progress]:
+    return bars(_stderr, hidden=not _stderr.is_terminal or not log.isEnabledFor(logging.INFO))
 
 
-def _check_place(save: Path | None) -> None:
-    """Find out now, not after hours of scoring, that a table cannot be saved."""
-    if save is not None and not os.path.isdir(save.parent):
-        raise InputError(f"{save}: cannot be written, the folder {save.parent} does not exist; make it first")
-
-
-def _show(table: "Table", save: Path | None) -> None:
+def _show(table: "Table", save: Path | None, as_json: bool) -> None:
     """Print a table, save it if wanted, and end with status 1 if something could not be scored."""
-    print(table.text(), end="")
+    print(table.json() if as_json else table.text(), end="")
     if save is not None:
         forms = {".csv": table.csv(), ".json": table.json(), ".md": table.markdown()}
         write_together({Path(f"{save}{suffix}"): text for suffix, text in forms.items()})
@@ -374,17 +400,10 @@ def _show(table: "Table", save: Path | None) -> None:
         raise typer.Exit(1)
 
 
-def _say(text: str) -> None:
+def _say(text: str, level: int = logging.INFO) -> None:
     """Tell the person who typed the command; stdout is for results."""
-    _stderr.print(text, highlight=False, soft_wrap=True, markup=False)
-
-
-def _clean_up_when_stopped() -> None:
-    """Let a scheduler's stop, or a terminal that goes away, end the command as Ctrl-C does: no half-written files."""
-    for name in ("SIGTERM", "SIGHUP"):
-        number = getattr(signal, name, None)  # Windows has no SIGHUP
-        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores it
-            signal.signal(number, signal.default_int_handler)
+    if log.isEnabledFor(level):
+        _stderr.print(text, highlight=False, soft_wrap=True, markup=False)
 
 
 if __name__ == "__main__":

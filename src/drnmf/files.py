@@ -26,7 +26,7 @@ def find_audio(folder: Path | str) -> list[Path]:
     if os.path.isfile(folder):  # not Path's, which raises for a name that is too long
         return [folder]
     if not os.path.isdir(folder):
-        raise InputError(f"{folder}: no such folder")
+        raise InputError(f"{folder}: no such {'file' if folder.suffix.lower() in SUFFIXES else 'folder'}")
     found = [where / name for where, names in _walk(folder) for name in names if _why_not(name) is None]
     if not found:
         raise InputError(f"{folder}: has no sound files (looked for {', '.join(sorted(SUFFIXES))})")
@@ -73,6 +73,12 @@ def _leads_back(link: Path, folder: Path) -> bool:
     return any(parent.resolve().is_relative_to(target) for parent in way)
 
 
+def check_place(target: Path) -> None:
+    """Find out now, not after hours of work, that a file has no folder to be written to."""
+    if not os.path.isdir(target.parent):
+        raise InputError(f"{target}: cannot be written, the folder {target.parent} does not exist; make it first")
+
+
 @contextmanager
 def staged(*targets: Path | str) -> Iterator[list[Path]]:
     """Temporary files beside the targets, to be written inside the block.
@@ -86,6 +92,7 @@ def staged(*targets: Path | str) -> Iterator[list[Path]]:
             try:  # now: a folder in which nothing can be written shows before the work
                 moves.append((stack.enter_context(_reserved(target)), target))
             except OSError as error:
+                check_place(target)
                 raise InputError(f"{target}: cannot be written ({error.strerror})") from None
         yield [temporary for temporary, _ in moves]
         for temporary, target in moves:

@@ -20,6 +20,14 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 
+def stop_like_ctrl_c() -> None:
+    """Let a scheduler's stop, or a terminal that goes away, end a command as Ctrl-C does: no half-written files."""
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)  # Windows has no SIGHUP
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores it
+            signal.signal(number, signal.default_int_handler)
+
+
 def in_threads(
     work: Callable[[Task], Result], tasks: Sequence[Task], what: str, progress: Progress = silent
 ) -> list[Result]:

@@ -169,6 +169,28 @@ def test_a_tree_in_another_format_with_one_bad_file_then_again(drnmf, tmp_path):
     )
 
 
+def test_one_file_without_an_output_is_written_beside_it(drnmf, tmp_path, model):
+    source = tmp_path / "my.noisy.wav"
+    audio.write(source, noisy(), 16000)
+    target = tmp_path / "my.noisy.enhanced.wav"
+    assert drnmf("enhance", source, "-m", model) == (0, f"the enhanced sound is {target}\n")
+    drnmf("enhance", source, "-m", model, "-o", tmp_path / "named.wav")
+    assert target.read_bytes() == (tmp_path / "named.wav").read_bytes()
+    assert drnmf("enhance", source, "-m", model, "--format", "flac", "-q") == (0, "")
+    assert audio.info(target.with_suffix(".flac")).samples == audio.info(source).samples
+    status, said = drnmf("enhance", source, "-m", model)
+    assert status == 2
+    assert "exists already" in said
+
+
+@pytest.mark.parametrize("output", ["new/", "new/deep/", "there"])
+def test_one_file_into_a_folder_keeps_its_name(drnmf, tmp_path, model, output):
+    (tmp_path / "there").mkdir()
+    audio.write(tmp_path / "a.wav", noisy(), 16000)
+    assert drnmf("enhance", tmp_path / "a.wav", "-m", model, "-o", f"{tmp_path}/{output}") == (0, "1 enhanced\n")
+    assert audio.info(tmp_path / output / "a.wav").samples == audio.info(tmp_path / "a.wav").samples
+
+
 def test_shards_of_a_tree(drnmf, tmp_path):
     for i in (1, 2, 3):
         assert drnmf("enhance", AUDIO / "speech", "-o", tmp_path / "all", "--shard", f"{i}/3")[0] == 0
@@ -180,12 +202,13 @@ def test_shards_of_a_tree(drnmf, tmp_path):
     [
         (["{text}", "-o", "{out}"], "text.wav: cannot be read as sound"),
         (["{missing}", "-o", "{out}"], "missing.wav: no such file"),
-        (["{sound}"], "give -o, where to write"),
-        (["{sound}", "-o", "{folder}"], "folder: is a folder; name the file to write"),
+        (["{sound}", "{sound}"], "give -o, the folder to write to"),
+        (["{sound}", "-o", "{folder}/no/out.wav"], "no does not exist; make it first"),
         (["{sound}", "-o", "{sound}", "--overwrite"], "is the input itself"),
         (["{sound}", "-o", "{text}"], "exists already"),
         (["{sound}", "-o", "{out}", "--format", "flac"], "-o names the format"),
         (["{sound}", "-o", "{out}", "-m", "{folder}"], "not a model"),
+        (["{sound}", "-o", "{out}", "-m", "big"], "drnmf: big: no such model folder; bundled models: default"),
         (["{sound}", "-o", "{out}", "-m", "{newer}"], "upgrade drnmf"),
         (["{sound}", "-o", "{out}", "-m", "{other_rate}"], "sample_rate is 8000"),
         (["{sound}", "{sound}", "-o", "{folder}", "--shard", "3/2"], "a shard is I/N"),

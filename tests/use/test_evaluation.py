@@ -222,11 +222,16 @@ def test_the_four_forms_say_the_same(table: Table) -> None:
     assert_body(cells[2:], 0.005)
     assert lines[5:] == ["", "- b: why", "- failed: d: it is silent"]
 
-    lines = table.text().splitlines()
-    assert lines[0].split() == HEAD
-    assert len({len(line) for line in lines[:4]}) == 1
-    assert_body([line.split() for line in lines[1:4]], 0.005)
-    assert lines[4:] == ["b: why", "failed: d: it is silent"]
+    *tables, last = table.text().split("\n\n")
+    tables, said = [*tables, "\n".join(last.splitlines()[:4])], last.splitlines()[4:]
+    assert all(len({len(line) for line in block.splitlines()}) == 1 for block in tables)
+    cells = [[line.split() for line in block.splitlines()] for block in tables]
+    assert {line[0] for lines in cells for line in lines[3:]} == {"all"}
+    first, *others = cells
+    whole = [sum((lines[i][1:] for lines in others), first[i]) for i in range(4)]
+    assert whole[0] == HEAD
+    assert_body(whole[1:], 0.005)
+    assert said == ["b: why", "failed: d: it is silent"]
 
 
 def test_an_empty_table_has_all_its_forms() -> None:

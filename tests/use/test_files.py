@@ -243,7 +243,7 @@ def test_what_exists_is_kept_and_folders_are_no_files(tmp_path):
         (tmp_path / "folder", None, "is a folder; name the file"),
         (source, None, "is the input itself"),
         (tmp_path / "c.wav", tmp_path / "c.wav", "two names"),
-        (tmp_path / "no" / "c.wav", None, "No such file or directory"),
+        (tmp_path / "no" / "c.wav", None, "no does not exist; make it first"),
         (tmp_path / "c.xyz", None, "unknown kind"),
     ]:
         with pytest.raises(InputError, match=reason) as error:

@@ -75,7 +75,7 @@ def _losses(path: Path) -> tuple[list[float], list[float]]:
 def paper_table(found: Sequence[Record]) -> Lines:
     """Table 1 of the paper, its columns and rows; the line above all is the noisy input."""
     columns = ("dev_loss", "dev_sdr", "test_sdr")
-    head = ["model", "K", "N", "P", *(f"{size} %: {_title(key)}" for size in SIZES for key in columns)]
+    head = ["model", "K", "N", "P", *(f"{size}% {_title(key)}" for size in SIZES for key in columns)]
     noisy = [_cell(found, key.replace("_sdr", "_sdr_noisy")) if "sdr" in key else "-" for key in columns]
     lines: Lines = [[*head], ["noisy", "-", "-", "-", *noisy * len(SIZES)]]
     for row in ROWS:
@@ -136,8 +136,8 @@ def remarks(found: Sequence[Record]) -> list[str]:
     return said
 
 
-def write_report(recipe: str, folder: Path) -> str:
-    """Write table-RECIPE as .txt, .md, .csv and .json and learning-curves-RECIPE.png; return the text."""
+def write_report(recipe: str, folder: Path) -> dict[str, str]:
+    """Write table-RECIPE as .txt, .md, .csv and .json and learning-curves-RECIPE.png; return the forms by suffix."""
     found = records(recipe, folder)
     tables = {
         "Table 1": paper_table(found),
@@ -157,7 +157,7 @@ def write_report(recipe: str, folder: Path) -> str:
         log.info("the figure is left out: pip install matplotlib")
     elif any(record["epochs"] for record in found):
         _draw(recipe, folder)
-    return forms["txt"]
+    return forms
 
 
 def _draw(recipe: str, folder: Path) -> None:
@@ -208,9 +208,18 @@ def _cell(found: Iterable[Record], key: str) -> str:
 def _document(tables: dict[str, Lines], lists: dict[str, list[str]], form: Literal["text", "markdown"]) -> str:
     """What is not empty, each under its title."""
     heading = "## " if form == "markdown" else ""
-    parts = {title: render(lines, form) for title, lines in tables.items() if len(lines) > 1}
+    parts = {
+        title: render(lines, form, keys=_keys(lines), together=lambda head: head.partition("% ")[0])
+        for title, lines in tables.items()
+        if len(lines) > 1
+    }
     parts |= {title: "".join(f"- {line}\n" for line in lines) for title, lines in lists.items() if lines}
     return "\n".join(f"{heading}{title}\n\n{content}" for title, content in parts.items())
+
+
+def _keys(lines: Lines) -> int:
+    """How many columns say which model a line is about."""
+    return sum(head in ("model", "K", "N", "training set") for head in lines[0])
 
 
 def _flat(found: Sequence[Record]) -> str:

@@ -203,7 +203,8 @@ class ProgressBar(L.Callback):
         batches = int(trainer.num_training_batches)
         self.task = self.progress.add_task("training", total=(trainer.max_epochs or 1) * batches)
         self.progress.update(self.task, completed=trainer.current_epoch * batches)
-        if self.progress.console.is_terminal and trainer.is_global_zero:
+        wanted = log.level <= logging.INFO  # not that of Python, which would hide the bar: --quiet sets this one
+        if wanted and self.progress.console.is_terminal and trainer.is_global_zero:
             self.progress.start()
 
     def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:

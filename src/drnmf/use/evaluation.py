@@ -88,7 +88,7 @@ class Table:
 
     def text(self) -> str:
         """The summary, rounded and aligned, and what could not be scored."""
-        return render(self._cells(), "text") + "".join(f"{remark}\n" for remark in self._remarks())
+        return render(self._cells(), "text", together=_metric) + "".join(f"{remark}\n" for remark in self._remarks())
 
     def _cells(self) -> list[list[str | None]]:
         lines = self.summary()
@@ -299,6 +299,11 @@ def _means(label: float | str, rows: Sequence[Row]) -> dict[str, Any]:
     if rows and rows[0].loss is not None:
         line["loss"] = sum((row.loss or 0) * row.cells for row in rows) / sum(row.cells for row in rows)
     return line
+
+
+def _metric(key: str) -> str:
+    """Whose column it is."""
+    return key.removesuffix("_noisy").removesuffix("_improvement")
 
 
 def _cell(key: str, value: float | str | None) -> str | None:

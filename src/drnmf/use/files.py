@@ -18,6 +18,7 @@ import numpy as np
 
 from drnmf.errors import InputError
 from drnmf.files import staged
+from drnmf.models.folders import load_model
 from drnmf.progress import Progress, silent
 from drnmf.signal import SAMPLE_RATE, audio
 from drnmf.signal.audio import Array, Samples
@@ -133,6 +134,8 @@ def enhance_file(
     _check_targets(source, targets, overwrite)
     sound, blocks = _open(source, raw)
     subtype = _subtype(target, sound.subtype, raw is not None)
+    if isinstance(model, str | Path):
+        model = load_model(model)  # here: what is wrong with it says nothing about the source
     with _about(source):
         streamer = Streamer(
             model,

@@ -40,6 +40,23 @@ class Result:
     failures: tuple[str, ...]
 
 
+def target(inputs: Sequence[Path], output: str | None, suffix: str | None = None) -> tuple[Path, bool]:
+    """Where to write, and whether that is a folder: for several inputs it always is.
+
+    For one file `output` is a folder if it is there as one, or ends with a slash. Where it is left out, noisy.wav
+    becomes noisy.enhanced.wav beside it, and a pipe goes on as a pipe.
+    """
+    several = len(inputs) > 1 or inputs[0].is_dir()
+    if output is not None:
+        return Path(output), several or output.endswith(("/", os.sep)) or os.path.isdir(output)
+    if Path(PIPE) in inputs:
+        return Path(PIPE), several
+    if several:
+        raise InputError("give -o, the folder to write to; only for one file it can be left out")
+    source = inputs[0]
+    return source.with_name(f"{source.stem}.enhanced{suffix or source.suffix}"), False
+
+
 def plan(inputs: Sequence[Path], output: Path, *, removed: Path | None = None, suffix: str | None = None) -> list[Task]:
     """What to write for several files and folders.
 
