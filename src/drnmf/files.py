@@ -20,31 +20,39 @@ except ModuleNotFoundError:  # Windows
 SUFFIXES = frozenset({".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aif", ".aiff", ".au", ".w64", ".caf", ".sph"})
 
 
-def find_audio(folder: Path | str) -> list[Path]:
-    """Every sound file under a folder, in order of name; a single file is taken as it is."""
+MEDIA = frozenset({".m4a", ".mp4", ".webm", ".aac", ".wma", ".mov", ".mkv"})  # what ffmpeg reads and writes
+
+
+def find_audio(folder: Path | str, *, media: bool = False) -> list[Path]:
+    """Every sound file under a folder, in order of name; a single file is taken as it is.
+
+    With `media`, also containers and videos.
+    """
     folder = Path(folder)
     if os.path.isfile(folder):  # not Path's, which raises for a name that is too long
         return [folder]
     if not os.path.isdir(folder):
-        raise InputError(f"{folder}: no such {'file' if folder.suffix.lower() in SUFFIXES else 'folder'}")
-    found = [where / name for where, names in _walk(folder) for name in names if _why_not(name) is None]
+        raise InputError(f"{folder}: no such {'file' if folder.suffix.lower() in SUFFIXES | MEDIA else 'folder'}")
+    found = [where / name for where, names in _walk(folder) for name in names if _why_not(name, media) is None]
     if not found:
         raise InputError(f"{folder}: has no sound files (looked for {', '.join(sorted(SUFFIXES))})")
     return sorted(found)
 
 
-def left_out(folder: Path | str) -> dict[Path, str]:
+def left_out(folder: Path | str, *, media: bool = False) -> dict[Path, str]:
     """Every file under a folder that `find_audio` does not take, in order of name, and why."""
-    reasons = {where / name: _why_not(name) for where, names in _walk(Path(folder)) for name in names}
+    reasons = {where / name: _why_not(name, media) for where, names in _walk(Path(folder)) for name in names}
     return {path: why for path, why in sorted(reasons.items()) if why is not None}
 
 
-def _why_not(name: str) -> str | None:
+def _why_not(name: str, media: bool) -> str | None:
     """Why a file in a folder is not taken for sound, if it is not."""
     if name.startswith("."):
         return "is hidden"
     suffix = Path(name).suffix.lower()
-    return None if suffix in SUFFIXES else f"is no sound file, by its suffix '{suffix}'"
+    return (
+        None if suffix in (SUFFIXES | MEDIA if media else SUFFIXES) else f"is no sound file, by its suffix '{suffix}'"
+    )
 
 
 def _walk(folder: Path) -> Iterator[tuple[Path, list[str]]]:

@@ -51,6 +51,12 @@ def check_form(rate: float, channels: int) -> None:
         raise InputError(f"there must be 1 to {CHANNELS} channels, got {channels}")
 
 
+def check_file(path: Path | str) -> None:
+    """Refuse what is no file."""
+    if not Path(path).is_file():
+        raise InputError(f"{path}: is a folder, not a sound file" if Path(path).is_dir() else f"{path}: no such file")
+
+
 @dataclass(frozen=True)
 class Info:
     """What a file's header says; `samples` counts one channel."""
@@ -59,6 +65,11 @@ class Info:
     channels: int
     samples: int
     subtype: str
+
+    @property
+    def seconds(self) -> float:
+        """How long it is."""
+        return self.samples / self.rate
 
     def samples_at(self, rate: int) -> int:
         """Number of samples after resampling to `rate`."""
@@ -289,8 +300,7 @@ def _format(path: Path) -> str:
 
 
 def _open(path: Path | str) -> soundfile.SoundFile:
-    if not Path(path).is_file():
-        raise InputError(f"{path}: is a folder, not a sound file" if Path(path).is_dir() else f"{path}: no such file")
+    check_file(path)
     try:
         file = soundfile.SoundFile(_name(path))
     except (soundfile.LibsndfileError, OSError, TypeError) as error:  # TypeError: a raw format has no header to read

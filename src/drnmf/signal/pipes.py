@@ -65,6 +65,11 @@ class PipeReader:
         self._frame = self.channels * ENCODINGS[self.subtype][1]
         self.samples = None if self._bytes is None else self._bytes // self._frame
 
+    @property
+    def seconds(self) -> float:
+        """How long it is; 0 if that is not announced."""
+        return (self.samples or 0) / self.rate
+
     def blocks(self) -> Iterator[Samples]:
         """Blocks (channels, n) as they arrive."""
         form = {"samplerate": self.rate, "channels": self.channels, "subtype": self.subtype, **_BARE}

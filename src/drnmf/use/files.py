@@ -20,7 +20,7 @@ from drnmf.errors import InputError
 from drnmf.files import staged
 from drnmf.models.folders import load_model
 from drnmf.progress import Progress, silent
-from drnmf.signal import SAMPLE_RATE, audio
+from drnmf.signal import SAMPLE_RATE, audio, media
 from drnmf.signal.audio import Array, Samples
 from drnmf.signal.pipes import ENCODINGS, PipeReader, PipeWriter
 from drnmf.use.streaming import Streamer, checked
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from drnmf.models.base import Separator
 
 log = logging.getLogger("drnmf")
-_Header = audio.Info | PipeReader  # both know rate, channels, subtype and samples
+_Header = audio.Info | media.Media | PipeReader  # all know rate, channels, subtype, seconds, and samples if any does
+_Writer = audio.Writer | media.MediaWriter | PipeWriter
 
 PIPE = "-"  # stdin as a source, stdout as a target
 _BLOCK = 2**22  # samples of all channels at a time, at their own rate and at 16 kHz
@@ -38,7 +39,7 @@ _MOST_CHANNELS, _FEWEST_SAMPLES = 32, 1024
 _BITS = {"PCM_S8": 8, "PCM_U8": 8, "PCM_16": 16, "PCM_24": 24}  # encodings whose samples are exact in float32
 _ONE_BYTE = ("PCM_S8", "PCM_U8", "ULAW", "ALAW")
 _FINER = ("PCM_32", "FLOAT", "DOUBLE")
-_LOSSY = ("VORBIS", "OPUS", "MPEG_LAYER_III")
+_LOSSY = ("VORBIS", "OPUS", "MPEG_LAYER_III", media.LOSSY)
 _LARGEST_WAV = 2**32 - 2**20  # bytes; what is longer is written as RF64, WAV's extension to any length
 
 
@@ -119,7 +120,7 @@ def enhance_file(
     """Remove noise from a sound file. What is written appears when it is complete, or not at all.
 
     Args:
-        source: any file soundfile reads, or "-" for WAV from stdin.
+        source: any file that soundfile or ffmpeg reads, or "-" for WAV from stdin.
         target: the file to write, in the format of its suffix, or "-" for WAV to stdout.
         model: as for `enhance`.
         strength: as for `enhance`.
@@ -156,8 +157,7 @@ def enhance_file(
                     output.write(part)
                 clipped += beyond
             done += kept.shape[1]
-            seconds = round(done / sound.rate), round((sound.samples or 0) / sound.rate)
-            progress(f"file, {Path(source).name}", *seconds)
+            progress(f"file, {Path(source).name}", round(done / sound.rate), round(sound.seconds))
     if clipped:
         log.warning("%s: %d samples beyond full scale were clipped", target, clipped)
 
@@ -166,6 +166,9 @@ def _open(source: Path | str, raw: tuple[int, int] | None) -> tuple[_Header, Ite
     if str(source) == PIPE:
         pipe = PipeReader(sys.stdin.buffer, raw=raw)  # type: ignore[arg-type]
         return pipe, pipe.blocks()
+    if media.is_media(source):
+        found = media.probe(source)
+        return found, media.read_blocks(found, _block_size(found.channels, found.rate))
     info = audio.info(source)
     return info, audio.read_blocks(source, _block_size(info.channels, info.rate))
 
@@ -204,6 +207,8 @@ def _subtype(target: Path | str, like: str, raw: bool = False) -> str:
     """The encoding to write: that of the input, or the nearest that the target's format can hold."""
     if str(target) == PIPE:
         return like if like in ENCODINGS and not raw else "PCM_16"
+    if media.is_media(target):
+        return media.LOSSY
     is_filled_up = Path(target).suffix.lower() in (".aif", ".aiff") and like in _ONE_BYTE  # to an even length
     if like not in (*_BITS, *_FINER, *_LOSSY, *_ONE_BYTE) or is_filled_up:
         log.warning("%s: is written as 16-bit PCM, because %s cannot keep every length", target, like)
@@ -229,20 +234,21 @@ def _parts(kept: Samples, removed: Samples, subtype: str) -> tuple[Samples, Samp
 
 
 @contextmanager
-def _outputs(
-    targets: Sequence[Path | str], sound: _Header, subtype: str, raw: bool
-) -> Iterator[list[audio.Writer | PipeWriter]]:
+def _outputs(targets: Sequence[Path | str], sound: _Header, subtype: str, raw: bool) -> Iterator[list[_Writer]]:
     """Writers for the targets; files come to their places together, after all are complete."""
-    outputs: list[audio.Writer | PipeWriter] = []
+    outputs: list[_Writer] = []
     form = sound.rate, sound.channels
     with ExitStack() as stack:
         temporaries = iter(stack.enter_context(staged(*(target for target in targets if str(target) != PIPE))))
         for target in targets:
             own = _subtype(target, subtype)
-            writer: audio.Writer | PipeWriter
+            writer: _Writer
             if str(target) == PIPE:
                 stdout = open(sys.stdout.fileno(), "wb", buffering=0, closefd=False)  # noqa: SIM115
                 writer = PipeWriter(stdout, *form, subtype, samples=sound.samples, raw=raw)
+            elif media.is_media(target):
+                like = sound if isinstance(sound, media.Media) else None
+                writer = media.MediaWriter(target, *form, temporary=next(temporaries), source=like)
             elif sound.samples is None and Path(target).suffix.lower() == ".wav":
                 file = stack.enter_context(next(temporaries).open("wb", buffering=0))
                 writer = PipeWriter(file, *form, own, name=target)  # becomes RF64 if it gets too long for WAV

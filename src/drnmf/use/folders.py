@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drnmf.errors import InputError
-from drnmf.files import SUFFIXES, find_audio, left_out
+from drnmf.files import MEDIA, SUFFIXES, find_audio, left_out
 from drnmf.models.folders import load_model
 from drnmf.parallel import in_processes
 from drnmf.progress import Progress, silent
@@ -93,7 +93,7 @@ def _is_below(path: Path, folders: Sequence[Path]) -> bool:
 def others(inputs: Sequence[Path], *outputs: Path | None) -> list[str]:
     """A line for each file in these folders of which `plan` makes no task, and why; results are not named."""
     places = [Path(os.path.realpath(folder)) for folder in outputs if folder is not None]
-    reasons = {path: why for folder in inputs if folder.is_dir() for path, why in left_out(folder).items()}
+    reasons = {path: why for folder in inputs if folder.is_dir() for path, why in left_out(folder, media=True).items()}
     return [f"{path}: {why}" for path, why in reasons.items() if not _is_below(path, places)]
 
 
@@ -102,8 +102,9 @@ def suffix_of(format: str | None) -> str | None:
     if format is None:
         return None
     suffix = f".{format.lower().lstrip('.')}"
-    if suffix not in SUFFIXES:
-        raise InputError(f"unknown format {format!r}; choose from {', '.join(sorted(s[1:] for s in SUFFIXES))}")
+    known = SUFFIXES | MEDIA
+    if suffix not in known:
+        raise InputError(f"unknown format {format!r}; choose from {', '.join(sorted(s[1:] for s in known))}")
     return suffix
 
 
@@ -113,7 +114,7 @@ def _sources(inputs: Sequence[Path]) -> Iterator[tuple[Path, Path]]:
         if not given.is_dir():
             yield given, Path(given.name)
             continue
-        for path in find_audio(given):
+        for path in find_audio(given, media=True):
             below = path.relative_to(given)
             yield path, below if len(inputs) == 1 else Path(given.resolve().name) / below
 
