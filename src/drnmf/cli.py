@@ -283,7 +283,9 @@ def reproduce(
     data: Annotated[Path | None, typer.Option(help="Folder with the manifests train.csv, ..., or CHiME2.")] = None,
     recipe: Annotated[str, typer.Option(help="paper: the paper's settings; tuned: those best on dev.")] = "paper",
     size: Annotated[list[int] | None, typer.Option(help="Percent of the training set. [default: 10 and 100]")] = None,
-    only: Annotated[list[str] | None, typer.Option(help="Only cells with this in their name; * is allowed.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Only cells with these words in their name; * is allowed.")
+    ] = None,
     ablations: Annotated[bool, typer.Option("--ablations", help="Also train the ablations, on 10 %.")] = False,
     seed: Seed = 2016,
     epochs: Epochs = None,

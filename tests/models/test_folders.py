@@ -190,7 +190,14 @@ def other_sizes(folder: Path) -> None:
         (lambda f: change_config(f, model=["DRNMF"]), "unknown kind of model"),
         (lambda f: change_config(f, sample_rate=8000), "sample_rate is 8000, this version works with 16000"),
         (lambda f: change_config(f, hop=None), "hop is None"),
-        (lambda f: change_config(f, config={"colour": "red"}), r"config\.json: no DRNMF has such options: .*colour"),
+        (
+            lambda f: change_config(f, config={"colour": "red"}),
+            r"DRNMF has no option 'colour'; known: n_layers, n_atoms,",
+        ),
+        (
+            lambda f: change_config(f, config={"n_atoms": 4}),
+            r"config\.json: DRNMF needs n_layers; known: n_layers, n_at",
+        ),
         (lambda f: change_config(f, config=7), r"config\.json: no DRNMF has such options"),
         (other_sizes, "do not belong together.*size mismatch"),
         (nonsense_weights, "do not belong together"),

@@ -76,6 +76,10 @@ def test_the_table_has_the_paper_s_rows_twice_and_ablations_once():
         "paper/10/drnmf-k5-n200/2016",
     ]
     assert [c.row.id for c in choose_cells(only=["ablation-tied"])] == ["ablation-tied-layers"]
+    for pattern in ("n200", "*-n200", "n200/2016"):
+        assert {c.row.N for c in choose_cells(sizes=[10], only=[pattern])} == {200}
+    assert {c.size for c in choose_cells(only=["10"])} == {10}
+    assert len(choose_cells(only=["n200*"])) == 14
 
 
 @pytest.mark.parametrize(

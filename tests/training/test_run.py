@@ -5,6 +5,7 @@ import csv
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -26,7 +27,7 @@ from drnmf.signal import audio
 from drnmf.signal.spectra import stft
 from drnmf.training import checkpoints, run
 from drnmf.training.backpropagation import Backpropagation, Record
-from drnmf.training.recipe import DataSettings, DictionarySettings, ModelSettings, Recipe, TrainingSettings
+from drnmf.training.recipe import DataSettings, DictionarySettings, LossWeights, ModelSettings, Recipe, TrainingSettings
 from drnmf.training.run import train
 
 SMALL = DictionarySettings(rank_per_source=8, max_iter=20)
@@ -163,7 +164,7 @@ def test_a_run_that_stops_while_it_makes_something_can_go_on(clips, tmp_path, mo
         train(small_recipe(clips), tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"dictionaries.safetensors", "recipe.toml", "versions.json"}
     with pytest.raises(InputError, match="another recipe"):
-        train(small_recipe(clips, max_epochs=3), tmp_path)
+        train(small_recipe(clips, batch_size=3), tmp_path)
 
 
 def test_going_on_from_a_trained_model(clips, tmp_path):
@@ -289,8 +290,40 @@ def test_a_finished_run_is_left_alone_and_another_recipe_refused(clips, tmp_path
     before = (tmp_path / "last.ckpt").stat().st_mtime_ns
     train(small_recipe(clips), tmp_path)
     assert (tmp_path / "last.ckpt").stat().st_mtime_ns == before
-    with pytest.raises(InputError, match="another recipe"):
-        train(small_recipe(clips, max_epochs=3), tmp_path)
+
+
+def test_a_finished_run_goes_on_for_more_epochs_as_if_it_had_never_ended(clips, tmp_path):
+    train(small_recipe(clips, max_epochs=2), tmp_path / "run")
+    train(small_recipe(clips, max_epochs=4), tmp_path / "run")
+    train(small_recipe(clips, max_epochs=4), tmp_path / "unbroken")
+    assert (tmp_path / "run/history.csv").read_text() == (tmp_path / "unbroken/history.csv").read_text()
+    longer, unbroken = last_weights(tmp_path / "run"), last_weights(tmp_path / "unbroken")
+    assert all(torch.equal(longer[name], unbroken[name]) for name in unbroken)
+    assert json.loads((tmp_path / "run/summary.json").read_text())["epochs"] == 4
+    assert Recipe.read(tmp_path / "run/recipe.toml").training.max_epochs == 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "difference"),
+    [
+        ({"batch_size": 3}, {}, "([training] batch_size = 8 there, 3 here)"),
+        ({}, {"n_layers": 3}, "([model] n_layers = 2 there, 3 here)"),
+        ({"max_epochs": 1}, {}, "([training] max_epochs = 2 there, 1 here)"),
+        ({"loss": LossWeights(pesq=1.0)}, {}, "there, None here; [training.loss] si_sdr = None there, 1.0 here; "),
+        ({"beta2": 0.5, "seed": 1, "patience": 3, "devices": 2}, {}, "; and 1 more)"),
+    ],
+)
+def test_another_recipe_is_refused_with_the_difference(changes, options, difference, clips, tmp_path):
+    (tmp_path / "recipe.toml").write_text(small_recipe(clips).to_toml())
+    other = small_recipe(clips, options={"n_layers": 2, **options}, **changes)
+    with pytest.raises(InputError, match=re.escape(difference)):
+        train(other, tmp_path)
+
+
+def test_a_rate_that_falls_to_the_end_has_one_end(clips, tmp_path):
+    (tmp_path / "recipe.toml").write_text(small_recipe(clips, schedule="cosine").to_toml())
+    with pytest.raises(InputError, match="max_epochs = 2 there, 3 here, which sets how the rate falls"):
+        train(small_recipe(clips, schedule="cosine", max_epochs=3), tmp_path)
 
 
 def test_a_run_goes_on_though_the_package_has_learned_new_settings(clips, tmp_path):

@@ -188,6 +188,18 @@ def check_options(kind: type[Separator], options: Mapping[str, Any]) -> None:
             raise InputError(f"{name} must be at most {most}, got {options[name]}")
 
 
+def check_names(kind: type[Separator], options: Mapping[str, Any]) -> None:
+    """Refuse options that the constructor does not have, and tell one that it needs, with those it knows."""
+    parameters = dict(inspect.signature(kind).parameters)
+    parameters.pop("generator", None)
+    is_open = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    unknown = [name for name in options if name not in parameters and not is_open]
+    missing = [name for name, p in parameters.items() if p.default is p.empty and name not in options and not is_open]
+    if unknown or missing:
+        mistake = f"has no option {shown(unknown[0])}" if unknown else f"needs {missing[0]}"
+        raise InputError(f"{kind.__name__} {mistake}; known: {', '.join(parameters)}")
+
+
 def _check_size(weights: int) -> None:
     if weights > MOST_WEIGHTS:
         raise InputError(f"a model with {weights} weights is too large; {MOST_WEIGHTS} is the most")

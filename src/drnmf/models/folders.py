@@ -104,11 +104,12 @@ def _read_config(path: Path) -> dict[str, Any]:
 
 def _empty(kind: type["Separator"], options: Any, path: Path) -> "Separator":
     """A model of the shapes that its configuration names, without memory for them."""
-    from drnmf.models.base import check_options
+    from drnmf.models.base import check_names, check_options
 
     try:
         options = _known_options(kind, options)
         check_options(kind, options)
+        check_names(kind, options)
         return kind.empty(**options)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None

@@ -11,6 +11,7 @@ the two may happen on different machines.
 import json
 import logging
 import os
+import re
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -110,7 +111,8 @@ def choose_cells(
 ) -> list[Cell]:
     """The cells of a recipe's table, by default of both `sizes`.
 
-    `only` keeps those whose id contains one of these patterns (*, ? and [] match); "ablation" adds the ablations.
+    `only` keeps those whose id has one of these as whole words: "n200" is not "n2000". The signs *, ? and [] match
+    anything; "ablation" adds the ablations.
     """
     if recipe not in RECIPES:
         raise InputError(f"there is no recipe {recipe!r}; known: {', '.join(RECIPES)}")
@@ -120,10 +122,18 @@ def choose_cells(
     cells = [Cell(recipe, size, row, seed) for size in sizes for row in ROWS]
     if 10 in sizes and (with_ablations or any("ablation" in part for part in only)):
         cells += [Cell(recipe, 10, row, seed) for row in ablations(recipe)]
-    chosen = [cell for cell in cells if not only or any(fnmatch(cell.id, f"*{part}*") for part in only)]
+    chosen = [cell for cell in cells if not only or any(_has(cell.id, part) for part in only)]
     if not chosen:
         raise InputError(f"no cell goes by {' or '.join(only)}; --list shows them")
     return chosen
+
+
+def _has(id: str, pattern: str) -> bool:
+    """Whether some words of an id in a row, which / and - part, match a pattern."""
+    words = re.split("([/-])", id)
+    starts = range(0, len(words), 2)
+    runs = ("".join(words[i : j + 1]) for i in starts for j in starts if i <= j)
+    return any(fnmatch(run, pattern.strip("/")) for run in runs)
 
 
 def cell_recipe(cell: Cell, corpus: Corpus, *, epochs: int | None = None) -> "Recipe":

@@ -26,7 +26,7 @@ def check_model(kind: str, options: dict[str, Any]) -> None:
     """Refuse an unknown kind, and options that it does not have or cannot take."""
     if kind not in MODELS:
         raise InputError(f"kind must be one of {', '.join(MODELS)}, got {kind!r}")
-    known = _known_options(MODELS[kind])
+    known = known_options(MODELS[kind])
     try:
         known(**options)
     except ValidationError as error:
@@ -51,7 +51,7 @@ def check_size(kind: str, options: dict[str, Any], n_atoms: int) -> None:
         raise InputError(f"[dictionary] rank_per_source gives {n_atoms} atoms: {error}") from None
 
 
-def _known_options(kind: type[Separator]) -> type[BaseModel]:
+def known_options(kind: type[Separator]) -> type[BaseModel]:
     """The arguments that make a model of this kind, less those that come from the data."""
     fields: dict[str, Any] = {}
     for make in (kind.__init__, kind.from_dictionary):

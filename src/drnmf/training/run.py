@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import metadata, util
 from pathlib import Path
+from typing import Any
 
 import lightning as L
 import torch
@@ -21,7 +22,7 @@ from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
 
-from drnmf.errors import DivergedError, InputError
+from drnmf.errors import DivergedError, InputError, shown
 from drnmf.files import make_folder, write_atomically
 from drnmf.models.base import Separator
 from drnmf.models.folders import load_model, save_model
@@ -51,11 +52,12 @@ def train(recipe: Recipe, folder: str | Path, *, dictionaries: Path | None = Non
     folder = Path(folder)
     if recipe.model.start:
         initial_model(recipe.model, None, 0)  # find out now whether it can be trained
-    if (folder / RECIPE).is_file() and not _is_written(recipe, folder / RECIPE):
-        raise InputError(f"{folder}: holds a run of another recipe; choose another folder, or delete it")
-    if (folder / SUMMARY).is_file():
+    is_longer = _is_longer(recipe, folder)
+    if (folder / SUMMARY).is_file() and not is_longer:
         log.info("%s: this run is finished; delete the folder to repeat it", folder)
         return
+    if is_longer and _rank() == 0:
+        (folder / SUMMARY).unlink(missing_ok=True)  # before the recipe is written: a folder never claims too much
     with _begun(folder, recipe):
         training, validation = datasets(recipe, progress)
         W = None
@@ -113,12 +115,44 @@ def _begun(folder: Path, recipe: Recipe) -> Iterator[None]:
         raise
 
 
-def _is_written(recipe: Recipe, path: Path) -> bool:
-    """Whether a file holds this recipe; settings that are younger than the file had their defaults."""
-    try:
-        return Recipe.from_tables(read_tables(path), str(path)) == recipe
-    except InputError:  # of another version, or not a recipe
+def _is_longer(recipe: Recipe, folder: Path) -> bool:
+    """Whether a recipe only adds epochs to the run that a folder holds. A run of any other is refused."""
+    if not (folder / RECIPE).is_file():
         return False
+    refused = f"{folder}: holds a run of another recipe ({{}}); choose another folder, or delete it"
+    try:  # settings that are younger than the file had their defaults
+        there = Recipe.from_tables(read_tables(folder / RECIPE), RECIPE)
+    except InputError as error:  # of another version, or not a recipe
+        raise InputError(refused.format(error)) from None
+    if there == recipe:
+        return False
+    epochs = recipe.training.max_epochs
+    if there.replace(training={"max_epochs": epochs}) == recipe and epochs > there.training.max_epochs:
+        if recipe.training.schedule == "constant":
+            return True
+        refused = refused.replace("({})", "({}, which sets how the rate falls)")
+    raise InputError(refused.format(_differences(there, recipe)))
+
+
+def _differences(there: Recipe, here: Recipe) -> str:
+    """The first settings in which two recipes differ, and how many more."""
+    old, new = (_flat(recipe.model_dump()) for recipe in (there, here))
+    keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+    told = [f"{key} = {shown(old.get(key))} there, {shown(new.get(key))} here" for key in keys[:3]]
+    more = [f"and {len(keys) - 3} more"] if len(keys) > 3 else []
+    return "; ".join([*told, *more])
+
+
+def _flat(tables: dict[str, Any], section: str = "") -> dict[str, Any]:
+    """Nested tables as one: "[data.endless] snrs_db"."""
+    flat: dict[str, Any] = {}
+    for key, value in tables.items():
+        if isinstance(value, dict):
+            inner = section if key == "options" else f"{section}.{key}".lstrip(".")  # a model's stand in [model]
+            flat |= _flat(value, inner)
+        else:
+            flat[f"[{section}] {key}"] = value
+    return flat
 
 
 def _versions() -> dict[str, str]:

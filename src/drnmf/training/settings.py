@@ -57,7 +57,7 @@ def first_mistake(error: ValidationError, known: list[str]) -> str:
     if kind == "extra_forbidden":
         return f"has no setting {shown(key)}; known: {', '.join(known)}"
     if kind == "missing":
-        return f"needs {key}"
+        return f"needs {key}; known: {', '.join(known)}"
     rule = _RULES[kind].format_map(context) if kind in _RULES else mistake["msg"]
     place = "".join(f"[{index}]" for index in inside if isinstance(index, int))
     return f"{key}{place} {rule}, got {shown(mistake['input'])}"
