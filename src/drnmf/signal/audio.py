@@ -10,7 +10,7 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from math import gcd
@@ -185,7 +185,8 @@ class Writer:
 
     Use it in a `with`; if the block inside fails, no file is left. `peak` is the largest sample; `clipped` counts the
     samples beyond full scale; a warning is logged when there were any. `format` is the suffix's unless given.
-    A caller that stages several files together names the `temporary` file, and renames it.
+    A caller that stages several files together names the `temporary` file, and renames it. `encoder` has options of
+    soundfile, for lossy formats.
     """
 
     def __init__(
@@ -197,6 +198,7 @@ class Writer:
         subtype: str | None = None,
         format: str | None = None,
         temporary: Path | None = None,
+        encoder: Mapping[str, Any] | None = None,
     ) -> None:
         self.path = Path(path)
         self.peak = 0.0
@@ -211,7 +213,9 @@ class Writer:
         with ExitStack() as stack:
             self._temporary = temporary or stack.enter_context(staged(self.path))[0]
             with self._trouble():
-                self._file = soundfile.SoundFile(_name(self._temporary), "w", rate, channels, subtype, format=format)
+                self._file = soundfile.SoundFile(
+                    _name(self._temporary), "w", rate, channels, subtype, format=format, **(encoder or {})
+                )
             stack.push(self._close)
             self._stack = stack.pop_all()
 

@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +21,7 @@ from drnmf.errors import InputError
 from drnmf.files import staged
 from drnmf.models.folders import load_model
 from drnmf.progress import Progress, silent
-from drnmf.signal import SAMPLE_RATE, audio, media
+from drnmf.signal import SAMPLE_RATE, audio, media, tags
 from drnmf.signal.audio import Array, Samples
 from drnmf.signal.pipes import ENCODINGS, PipeReader, PipeWriter
 from drnmf.use.streaming import Streamer, checked
@@ -147,7 +148,7 @@ def enhance_file(
             separate_channels=separate_channels,
         )
     done = clipped = 0
-    with _outputs(targets, sound, subtype, raw is not None) as outputs:
+    with _outputs(source, targets, sound, subtype, raw is not None) as outputs:
         for block in chain(blocks, [None]):
             with _about(source):
                 kept, taken = streamer.advance(block)
@@ -234,12 +235,17 @@ def _parts(kept: Samples, removed: Samples, subtype: str) -> tuple[Samples, Samp
 
 
 @contextmanager
-def _outputs(targets: Sequence[Path | str], sound: _Header, subtype: str, raw: bool) -> Iterator[list[_Writer]]:
+def _outputs(
+    source: Path | str, targets: Sequence[Path | str], sound: _Header, subtype: str, raw: bool
+) -> Iterator[list[_Writer]]:
     """Writers for the targets; files come to their places together, after all are complete."""
     outputs: list[_Writer] = []
     form = sound.rate, sound.channels
     with ExitStack() as stack:
-        temporaries = iter(stack.enter_context(staged(*(target for target in targets if str(target) != PIPE))))
+        staged_files = stack.enter_context(staged(*(target for target in targets if str(target) != PIPE)))
+        if str(source) != PIPE:
+            stack.push(partial(_copy_tags, source, staged_files))  # after the files are closed
+        temporaries = iter(staged_files)
         for target in targets:
             own = _subtype(target, subtype)
             writer: _Writer
@@ -253,11 +259,27 @@ def _outputs(targets: Sequence[Path | str], sound: _Header, subtype: str, raw: b
                 file = stack.enter_context(next(temporaries).open("wb", buffering=0))
                 writer = PipeWriter(file, *form, own, name=target)  # becomes RF64 if it gets too long for WAV
             else:
-                kind = _format(target, sound, own)
-                writer = audio.Writer(target, *form, subtype=own, format=kind, temporary=next(temporaries))
+                kind, encoder = _format(target, sound, own), tags.encoder(_bit_rate(source, sound), own, *form)
+                writer = audio.Writer(
+                    target, *form, subtype=own, format=kind, temporary=next(temporaries), encoder=encoder
+                )
             stack.enter_context(writer)
             outputs.append(writer)
         yield outputs
+
+
+def _bit_rate(source: Path | str, sound: _Header) -> tags.BitRate | None:
+    """Of the source, if it is lossy."""
+    if isinstance(sound, media.Media):
+        return None if sound.bit_rate is None or sound.subtype != media.LOSSY else tags.BitRate(sound.bit_rate, True)
+    return tags.bit_rate(source) if sound.subtype in _LOSSY else None
+
+
+def _copy_tags(source: Path | str, files: Sequence[Path], error: type[BaseException] | None, *_: object) -> None:
+    """At the end of a `with`, if nothing went wrong: ffmpeg has copied those of its own."""
+    for file in files if error is None else ():
+        if not media.is_media(file):
+            tags.copy(source, file)
 
 
 def _format(target: Path | str, sound: _Header, subtype: str) -> str | None:
