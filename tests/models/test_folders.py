@@ -353,7 +353,9 @@ def test_one_s_own_model_that_has_no_entry_is_refused_by_its_name(tmp_path):
     class Mine(Separator):
         pass
 
-    with pytest.raises(InputError, match=r"Mine cannot be saved: it is not in drnmf\.models\.kinds\.MODELS"):
+    with pytest.raises(
+        InputError, match=r"Mine cannot be saved: it is not in drnmf\.models\.kinds\.MODELS, nor in a module"
+    ):
         save_model(Mine(257), tmp_path / "mine")
 
 

@@ -437,7 +437,7 @@ def test_from_a_chime2_tree(mixtures, tmp_path):
 @pytest.mark.parametrize(
     ("kind", "options", "message"),
     [
-        ("DRNMFF", {}, "kind must be one of"),
+        ("DRNMFF", {}, "unknown kind of model"),
         ("DRNMF", {"layers": 5}, "layers"),
         ("DRNMF", {"n_layers": 2, "alpha_range": "wild"}, "alpha_range"),
     ],

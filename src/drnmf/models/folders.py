@@ -29,11 +29,9 @@ def save_model(model: "Separator", folder: str | Path) -> None:
     """Write `model` into `folder`, which is created if it is missing; a reader never sees a half-written file."""
     import safetensors.torch
 
-    from drnmf.models.kinds import MODELS
+    from drnmf.models.kinds import name_of
 
-    name = type(model).__name__
-    if name not in MODELS:
-        raise InputError(f"{name} cannot be saved: it is not in drnmf.models.kinds.MODELS, what a folder can hold")
+    name = name_of(model)
     weights = safetensors.torch.save({k: v.detach().contiguous().cpu() for k, v in model.state_dict().items()})
     digest = sha256(weights).hexdigest()
     config = {"format": FORMAT, "model": name, **_FRONT_END, "config": model.config, "sha256": digest}
@@ -47,13 +45,14 @@ def load_model(folder_or_name: str | Path) -> "Separator":
     with needing_pytorch(f"the model {folder_or_name}"):
         import safetensors.torch
 
-        from drnmf.models.kinds import MODELS
+        from drnmf.models.kinds import kind_of
     config = _read_config(folder / CONFIG)
-    if config.get("model") not in list(MODELS):  # a list: a foreign file's value need not be hashable
-        known = ", ".join(sorted(MODELS))
-        raise InputError(f"{folder / CONFIG}: unknown kind of model {shown(config.get('model'))}; known: {known}")
+    try:
+        kind = kind_of(config.get("model"))
+    except InputError as error:
+        raise InputError(f"{folder / CONFIG}: {error}") from None
     # shapes first: then nothing is read that could not belong to them
-    model = _empty(MODELS[config["model"]], config["config"], folder / CONFIG)
+    model = _empty(kind, config["config"], folder / CONFIG)
     weights = _read_weights(folder / WEIGHTS, model, config.get("sha256"))
     try:
         tensors = safetensors.torch.load(weights)

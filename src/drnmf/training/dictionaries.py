@@ -17,7 +17,7 @@ from drnmf.data.endless import Endless, Epoch
 from drnmf.errors import InputError
 from drnmf.files import read_plain, write_atomically
 from drnmf.maths.nmf import check_dictionary, train_dictionaries, unit_norm
-from drnmf.models.kinds import MODELS
+from drnmf.models.kinds import kind_of
 from drnmf.progress import Progress, silent
 from drnmf.signal.spectra import BINS, n_frames
 from drnmf.training.initial import dictionary_rows
@@ -83,7 +83,7 @@ def _features(recipe: Recipe, dataset: Dataset | Endless) -> tuple[Tensor, Tenso
     kept: tuple[list[Tensor], list[Tensor]] = ([], [])
     for batch in batches:
         for spectra, frames in zip(batch.spectra()[::-1], kept, strict=True):
-            features = MODELS[recipe.model.kind].features(spectra.abs(), recipe.model.options)
+            features = kind_of(recipe.model.kind).features(spectra.abs(), recipe.model.options)
             frames.append(features[batch.mask()][::step])
     clean, noisy = (torch.cat(frames).mT.contiguous() for frames in kept)
     return clean, noisy
@@ -117,5 +117,5 @@ def _deciding(recipe: Recipe) -> dict[str, Any]:
 def _features_of_a_ramp(recipe: Recipe) -> list[str]:
     """What the model makes of some magnitudes: models that do the same with them can share dictionaries."""
     ramp = torch.linspace(0.01, 10, 4 * BINS).view(1, 4, BINS)
-    features = MODELS[recipe.model.kind].features(ramp, recipe.model.options)
+    features = kind_of(recipe.model.kind).features(ramp, recipe.model.options)
     return [f"{value:.3g}" for value in features.flatten().tolist()]

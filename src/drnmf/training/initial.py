@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError, create_model
 
 from drnmf.errors import InputError
 from drnmf.models.base import Separator, check_options
-from drnmf.models.kinds import MODELS
+from drnmf.models.kinds import kind_of
 from drnmf.signal.spectra import BINS
 from drnmf.training.settings import CHECKED, first_mistake
 
@@ -19,19 +19,17 @@ _FROM_DATA = ("self", "W", "h0", "n_atoms", "n_features", "n_speech", "generator
 
 def dictionary_rows(kind: str, options: dict[str, Any]) -> int:
     """How many features a frame has for the model's dictionary."""
-    return MODELS[kind].features(torch.zeros(1, 1, BINS), options).shape[2]
+    return kind_of(kind).features(torch.zeros(1, 1, BINS), options).shape[2]
 
 
 def check_model(kind: str, options: dict[str, Any]) -> None:
     """Refuse an unknown kind, and options that it does not have or cannot take."""
-    if kind not in MODELS:
-        raise InputError(f"kind must be one of {', '.join(MODELS)}, got {kind!r}")
-    known = known_options(MODELS[kind])
+    model = kind_of(kind)
+    known = known_options(model)
     try:
         known(**options)
     except ValidationError as error:
         raise InputError(first_mistake(error, ["kind", *known.model_fields])) from None
-    model = MODELS[kind]
     check_options(model, options)
     if model.from_dictionary is None:
         model.empty(**options)
@@ -46,7 +44,7 @@ def check_model(kind: str, options: dict[str, Any]) -> None:
 def check_size(kind: str, options: dict[str, Any], n_atoms: int) -> None:
     """Refuse a model that is too large with so many atoms, before they are learned."""
     try:
-        check_options(MODELS[kind], {**options, "n_atoms": n_atoms})
+        check_options(kind_of(kind), {**options, "n_atoms": n_atoms})
     except InputError as error:
         raise InputError(f"[dictionary] rank_per_source gives {n_atoms} atoms: {error}") from None
 

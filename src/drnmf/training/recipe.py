@@ -24,6 +24,7 @@ from drnmf.data.mixing import DECIBELS
 from drnmf.errors import InputError, shown
 from drnmf.files import read_plain
 from drnmf.models.folders import bundled_models
+from drnmf.models.own import is_own, own
 from drnmf.training.initial import check_model, check_size
 from drnmf.training.losses import LOSSES, SHORTEST, Loss, weighted
 from drnmf.training.settings import CHECKED, Settings
@@ -241,15 +242,21 @@ class TrainingSettings(Settings):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if isinstance(self.loss, str) and self.loss not in LOSSES:
-            raise InputError(f"loss must be one of {', '.join(LOSSES)}, got {self.loss!r}")
+        if is_own(self.loss):
+            if not callable(self.loss_function()):
+                raise InputError(f"loss = {shown(self.loss)} is not a function")
+        elif isinstance(self.loss, str) and self.loss not in LOSSES:
+            raise InputError(f"loss must be one of {', '.join(LOSSES)}, or module:function; got {self.loss!r}")
         if self.max_epochs % self.validate_every:
             raise InputError(f"max_epochs must be a multiple of validate_every, {self.validate_every}")
         return self
 
     def loss_function(self) -> Loss:
         """The loss that `loss` names or weighs."""
-        return LOSSES[self.loss] if isinstance(self.loss, str) else weighted(**dict(self.loss))
+        if not isinstance(self.loss, str):
+            return weighted(**dict(self.loss))
+        function: Loss = own(self.loss) if is_own(self.loss) else LOSSES[self.loss]
+        return function
 
 
 class Recipe(BaseModel):

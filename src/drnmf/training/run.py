@@ -26,7 +26,7 @@ from drnmf.errors import DivergedError, InputError, shown
 from drnmf.files import make_folder, write_atomically
 from drnmf.models.base import Separator
 from drnmf.models.folders import load_model, save_model
-from drnmf.models.kinds import MODELS
+from drnmf.models.kinds import kind_of
 from drnmf.progress import Progress, silent
 from drnmf.training import checkpoints
 from drnmf.training.backpropagation import Backpropagation, ProgressBar, Record
@@ -61,7 +61,7 @@ def train(recipe: Recipe, folder: str | Path, *, dictionaries: Path | None = Non
     with _begun(folder, recipe):
         training, validation = datasets(recipe, progress)
         W = None
-        if not recipe.model.start and MODELS[recipe.model.kind].from_dictionary is not None:
+        if not recipe.model.start and kind_of(recipe.model.kind).from_dictionary is not None:
             path = dictionaries or folder / DICTIONARIES
             W = make_dictionaries(recipe, path, training, wait=_rank() > 0, progress=progress)
         model = initial_model(recipe.model, W, recipe.training.seed)
@@ -89,7 +89,7 @@ def initial_model(settings: ModelSettings, W: Tensor | None, seed: int) -> Separ
         if not model.trainable:
             raise InputError(f"[model] start = {settings.start!r}: a {type(model).__name__} has nothing to train")
         return model.train()
-    return MODELS[settings.kind].begin(settings.options, W=W, generator=torch.Generator().manual_seed(seed))
+    return kind_of(settings.kind).begin(settings.options, W=W, generator=torch.Generator().manual_seed(seed))
 
 
 @contextmanager
