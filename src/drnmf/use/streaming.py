@@ -24,6 +24,7 @@ from drnmf.models.folders import load_model
 from drnmf.parallel import Alone
 from drnmf.signal import BINS, HOP, SAMPLE_RATE, WINDOW
 from drnmf.signal.audio import Array, Resampler, Samples, as_array, check_form, like
+from drnmf.signal.short_filters import ShortResampler, takes
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -235,8 +236,8 @@ class _TwoBands:
     def __init__(self, remover: _Remover, C: int, rate: int) -> None:
         self._remover, self._rate = remover, rate
         self._input, self._low, self._removed = _Queue(C), _Queue(C), _Queue(C + 1)
-        self._to_16_khz = Resampler(rate, SAMPLE_RATE, C)
-        self._low_back, self._removed_back = Resampler(SAMPLE_RATE, rate, C), Resampler(SAMPLE_RATE, rate, C + 1)
+        self._to_16_khz = _resampler(rate, SAMPLE_RATE, C)
+        self._low_back, self._removed_back = _resampler(SAMPLE_RATE, rate, C), _resampler(SAMPLE_RATE, rate, C + 1)
         self._share = np.zeros((1, 0), np.float32)  # the first value of s
 
     def feed(self, x: Samples, *, last: bool = False) -> Samples:
@@ -274,10 +275,16 @@ class _Queue:
         return taken
 
 
+def _resampler(source: int, target: int, channels: int) -> Resampler | ShortResampler:
+    """The one that is less late."""
+    kind = ShortResampler if takes(source, target) else Resampler
+    return kind(source, target, channels)
+
+
 @functools.cache
 def _delay(source: int, target: int) -> float:
     """The most seconds by which a resampler's output lies behind its input, measured."""
-    resampler, step = Resampler(source, target, 1), max(1, source // 1000)
+    resampler, step = _resampler(source, target, 1), max(1, source // 1000)
     fed = given = worst = 0.0
     silence = np.zeros((1, step), np.float32)
     for _ in range(max(500, 10000 // step)):  # several times as long as the blocks it works in
