@@ -7,7 +7,8 @@ At another rate
 
     low = x brought to 16 kHz and back,        removed = what the mask removes from low + s (x - low),
 
-where s is the share that the mask removes near the top of its band: what lies above 8 kHz follows its neighbours.
+where s is the share that the mask removes near the top of its band: what lies above 8 kHz follows its neighbours. When
+they get through, it does so at once; when not, it closes slowly, or noise up there would pump with the syllables.
 """
 
 import copy
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 _PEAK = 1000.0  # louder than any sound whose full scale is 1, softer than most whose full scale is 32768
 _TOP = (0.75, 0.9375)  # near the top of the band, 6 to 7.5 kHz at 16 kHz: above it resampling filters set in
+_CLOSING = 1 - np.exp(-HOP / SAMPLE_RATE / 0.25)  # of a hop: in a quarter of a second most of the way
 _SILENCE = 1e-5  # sum of magnitudes near the top below which there is nothing to weigh the mask by
 
 
@@ -239,6 +241,7 @@ class _TwoBands:
         self._to_16_khz = _resampler(rate, SAMPLE_RATE, C)
         self._low_back, self._removed_back = _resampler(SAMPLE_RATE, rate, C), _resampler(SAMPLE_RATE, rate, C + 1)
         self._share = np.zeros((1, 0), np.float32)  # the first value of s
+        self._closing = _SlowToClose()
 
     def feed(self, x: Samples, *, last: bool = False) -> Samples:
         """The next samples in, what to remove from those that are done out; `last` gives all that are due."""
@@ -247,6 +250,7 @@ class _TwoBands:
         if last:  # more than is needed, so that the end of what is resampled back lies beyond the end of the sound
             x16 = np.pad(x16, ((0, 0), (0, WINDOW * max(1, SAMPLE_RATE // self._rate))))
         removed16 = self._remover.feed(x16, last=last).astype(np.float32)
+        removed16[-1] = self._closing.feed(removed16[-1])
         if not self._share.size:
             self._share = removed16[-1:, :1].copy()
         removed16[-1:] -= self._share  # a resampler takes what it gets to start from 0
@@ -256,6 +260,29 @@ class _TwoBands:
         x, low, removed = self._input.take(n), self._low.take(n), self._removed.take(n)
         rest: Samples = removed[:-1] + (removed[-1:] + self._share) * (x - low)
         return rest
+
+
+class _SlowToClose:
+    """The share s of one hop after the other: falling at once, rising slowly, straight in between."""
+
+    def __init__(self) -> None:
+        self._slow = np.inf  # before the first
+        self._last = 0.0
+
+    def feed(self, share: Samples) -> Samples:
+        """The next samples, whole hops of them unless the sound ends."""
+        if share.size and self._slow == np.inf:
+            self._slow = self._last = float(share[0])
+        out = np.empty_like(share)
+        for start in range(0, len(share), HOP):
+            hop = share[start : start + HOP]
+            goal = float(hop[-1])
+            if goal != 0:  # 0 is silence: nothing to close for, and what was known of the noise still holds
+                self._slow = min(goal, self._slow + _CLOSING * (goal - self._slow))
+                goal = self._slow
+            out[start : start + HOP] = self._last + (goal - self._last) * np.arange(1, len(hop) + 1) / len(hop)
+            self._last = goal
+        return out
 
 
 class _Queue:
