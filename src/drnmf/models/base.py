@@ -43,9 +43,10 @@ class Separator(nn.Module):
     `mask, state = model(magnitude, state)` takes (batch, frames, F) and returns a mask of that shape with values in
     [0, 1]; passing the state on continues the sequence, `None` starts one.
 
-    A new model is one file with a subclass, and one entry in `drnmf.models.kinds.MODELS`. It gives its arguments to
-    this constructor, so that `config` makes it again; keeps in `state_shapes` the shape of each tensor of its state
-    after the batch dimension; and implements `separate`. All else has a default to override:
+    A new model is one file with a subclass, and one entry in `drnmf.models.kinds.MODELS`; outside the package it goes
+    by its import path (docs/training.md). It gives its arguments to this constructor, so that `config` makes it again;
+    keeps in `state_shapes` the shape of each tensor of its state after the batch dimension; and implements `separate`.
+    All else has a default to override:
 
         training    from_dictionary, features, trainable, learning_rate, gradient_clip, recurrent, start
         use         freeze, stream, onnx_frame
