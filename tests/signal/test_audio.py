@@ -204,7 +204,7 @@ def test_asking_for_what_is_not_there(tmp_path, speech_dir):
         ("a.txt", None, "unknown kind"),
         ("a.flac", "FLOAT", "choose one of"),
         ("a.raw", None, "unknown kind"),
-        ("no/a.wav", None, "No such file or directory"),
+        ("no/a.wav", None, "does not exist; make it first"),
     ]:
         with pytest.raises(InputError, match=reason):
             audio.write(tmp_path / name, torch.zeros(10), 16000, subtype=subtype)
