@@ -239,6 +239,19 @@ def scored() -> str:
     return f"Mixtures scored: {counts}. Commits {commits}; {dates}.\n"
 
 
+def samples() -> str:
+    """Which scores of others are of fewer mixtures than the default's."""
+    said = []
+    for name in systems():
+        fewer = [
+            f"`{set}` {record['count']}"
+            for set, record in sets_of(name).items()
+            if record["count"] < sets_of("default").get(set, record)["count"]
+        ]
+        said += [f"Of {SYSTEMS.get(name, name)} fewer: {', '.join(fewer)}.\n"] if fewer else []
+    return "".join(said)
+
+
 def lead() -> str:
     """What the default does, beside the rivals and to good recordings, in two points."""
     ours, noisy = sets_of("default"), sets_of("noisy")
@@ -513,6 +526,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "atoms": atoms,
     "lead": lead,
     "scored": scored,
+    "fewer scored": samples,
     "SDR": partial(by_set, "sdr"),
     "SI-SDR": partial(by_set, "si_sdr"),
     "PESQ": partial(by_set, "pesq"),

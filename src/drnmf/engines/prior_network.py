@@ -80,7 +80,7 @@ class PriorNetwork(NamedTuple):
         return same and steps.usable(x_BTF) and len(x_BTF) < steps.ROWS
 
     def weighted(self, x_BTF: Tensor, h_BN: Tensor, g_BN: Tensor, c_BU: Tensor) -> tuple[Tensor, ...]:
-        """S v h (B, T, N) and r (B, T, 1) for x = magnitude^power; then h, g and c after the last frame."""
+        """The mask's s v h (B, T, N) and r (B, T, 1) for x = magnitude^power; then h, g and c after the last frame."""
         import torch
 
         B, N, U = len(x_BTF), len(self.scale_N), len(self.gate_bias) // 4

@@ -175,7 +175,7 @@ class PriorDRNMF(Separator):
     def _explained(
         self, x_BTF: Tensor, memory: Sequence[Tensor], weights: Weights
     ) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """H (B, T, N) and c (B, T, U); then h, g and c after the last frame."""
+        """Activations h (B, T, N) and memories c (B, T, U); then h, g and c after the last frame."""
         W_FN, listener, explainer, _ = weights
         h_BN, g_BN, c_BU = memory
         g_BTN = _scan(x_BTF, W_FN, listener, g_BN, None)
