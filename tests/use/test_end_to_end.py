@@ -144,7 +144,7 @@ def test_the_old_name_of_removed_works_and_is_said(drnmf, tmp_path):
 
 
 def test_the_model_that_comes_with_the_package(drnmf, tmp_path):
-    bundled = Path(cli.__file__).parent / "bundled/demo"
+    bundled = Path(cli.__file__).parents[1] / "bundled/demo"
     assert drnmf("enhance", bundled / "noisy.flac", "-o", tmp_path / "a.flac", "-m", "default") == (0, "")
     clean, noisy, enhanced = (
         audio.read(p)[0] for p in (bundled / "clean.flac", bundled / "noisy.flac", tmp_path / "a.flac")
@@ -291,7 +291,7 @@ ODD = [b"\xff\xfe.flac", b"d\xfc\xe4/a.flac", b"[red].flac", b"two\nlines.flac",
 
 def test_names_that_are_not_utf_8_or_look_like_something_else(drnmf, tmp_path, monkeypatch):
     console = Console(file=io.StringIO(), force_terminal=True)  # the names also go through the progress bar
-    monkeypatch.setattr(cli, "_stderr", console)
+    monkeypatch.setattr(cli.terminal, "stderr", console)
     names = [os.fsdecode(name) for name in ODD]
     for name in names:
         (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)

@@ -157,7 +157,7 @@ def test_a_shell_completes_commands_and_options(words, expected, tmp_path):
 
 
 COMMANDS = typer.main.get_command(cli.app)
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def parse(line: str) -> None:

@@ -1,0 +1,48 @@
+"""Commands that look into a model and hand it on: `show` and `export`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from drnmf.cli import terminal
+from drnmf.cli.base import ModelName, Quiet, app
+
+
+@app.command(epilog="Examples: `drnmf show model`  ·  `drnmf show model noisy.wav -o heard.png`")
+def show(
+    model: ModelName,
+    file: Annotated[Path | None, typer.Argument(help="Sound file, to draw what the model hears in it.")] = None,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Picture: .png, .pdf or .svg.")] = Path("show.png"),
+    start: Annotated[float, typer.Option(help="Second of the file at which to begin.")] = 0.0,
+    seconds: Annotated[float, typer.Option(help="Draw at most this many seconds.")] = 60.0,
+    size: Annotated[
+        tuple[int, int] | None, typer.Option(help="Width and height in pixels, such as --size 1920 1080.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Draw the dictionaries of a model, layer by layer, or what it hears in a sound file."""
+    from drnmf.models.folders import load_model
+    from drnmf.pictures import show as pictures
+
+    loaded, name = load_model(model), Path(model).name
+    if file is None:
+        figure = pictures.draw_model(loaded, name=name)
+    else:
+        figure = pictures.draw_file(loaded, file, name=name, start=start, seconds=seconds)
+    pictures.save(figure, output, size=size)
+    terminal.say(f"the picture is {output}")
+
+
+@app.command(epilog="Example: `drnmf export model -o model.onnx`; examples/stream_onnx.py runs it without drnmf")
+def export(
+    model: ModelName,
+    output: Annotated[Path, typer.Option("-o", "--output", help="ONNX file to write.")] = Path("model.onnx"),
+    quiet: Quiet = False,
+) -> None:
+    """Write a model as an ONNX network that takes one frame: magnitude and state in, mask and next state out."""
+    from drnmf.models.folders import load_model
+    from drnmf.use.export import export as run
+
+    run(load_model(model), output)
+    terminal.say(f"{output}: {output.stat().st_size / 1e6:.1f} MB")
