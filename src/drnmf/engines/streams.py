@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import ctypes
 from functools import cache, partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from drnmf.engines import library
 from drnmf.errors import InputError
@@ -206,7 +207,8 @@ class _Stream(ctypes.Structure):
         ("network", ctypes.c_void_p),
         *((name, ctypes.c_int64) for name in ("channels", "in_step", "out_step", "waits", "top", "top_end")),
         *((name, ctypes.c_double) for name in ("strength", "most", "silence", "loudness", "peak")),
-        *((name, ctypes.c_void_p) for name in ("window", "turns", "waiting", "tail", "h", "in", "out")),
+        *((name, ctypes.c_void_p) for name in ("window", "turns", "waiting", "tail", "h", "in", "out", "room")),
+        *((name, ctypes.c_void_p) for name in ("active", "kept", "seen")),
     )
 
 
@@ -242,13 +244,14 @@ class Stream:
         self._state = np.zeros_like(silent)
         # sound passes through buffers of our own: asking numpy for an address at every call would take too long
         self._in, self._out = np.zeros((channels, _SAMPLES), dtype), np.zeros((rows, _SAMPLES + HOP), dtype)
-        arrays = (window, turns, self._waiting, self._tail, self._state, self._in, self._out)
-        pointers = (library.address("a buffer", array, array.shape, dtype) for array in arrays)
+        room, active = _room(struct, channels, dtype)
+        arrays = (window, turns, self._waiting, self._tail, self._state, self._in, self._out, room, active)
+        pointers = (library.address("a buffer", array, array.shape, array.dtype) for array in arrays)
         sizes = (channels, _SAMPLES, _SAMPLES + HOP, 0, *bins)
         self._stream = _Stream(ctypes.addressof(struct), *sizes, strength, most, silence, 0.0, 0.0, *pointers)
         self._address = ctypes.c_void_p(ctypes.addressof(self._stream))
         self._silent = silent
-        self._memory = network, struct, window, turns  # keeps alive what the addresses above point to
+        self._memory = network, struct, window, turns, room, active  # keeps alive what the addresses above point to
         self._feed = library.function("feed", dtype)
         self._alone = Alone("a stream")
         self.start()
@@ -290,9 +293,16 @@ class Stream:
         n = x.shape[1]
         self._in[:, :n] = x
         hops = self._feed(self._address, n)
-        if hops < 0:
-            raise MemoryError("no memory for a frame")
         return self._out[:, : hops * HOP].copy()
+
+
+def _room(network: CNetwork, channels: int, dtype: np.dtype[Any]) -> tuple[Samples, npt.NDArray[np.int32]]:
+    """What a frame is computed in."""
+    compiled, at = library.load(), ctypes.byref(network)
+    assert compiled is not None
+    compiled.room_of_stream.restype = compiled.indices_of_stream.restype = ctypes.c_int64
+    numbers = compiled.room_of_stream(at, ctypes.c_int64(channels))
+    return np.empty(numbers, dtype), np.empty(compiled.indices_of_stream(at), np.int32)
 
 
 def _check_stream(network: CNetwork, silent: Samples, channels: int, top: slice | None) -> tuple[int, int]:

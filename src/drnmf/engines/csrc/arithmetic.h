@@ -1,4 +1,4 @@
-/* What `steps.c` computes, for one instruction set (TARGET) and first for float, then for double.
+/* What the engine computes, for one instruction set (TARGET) and first for float, then for double.
  *
  * All of it rests on one operation, out += s A, where the rows of A are padded to full registers:
  *
@@ -12,11 +12,13 @@
 #include "arithmetic.h"
 #undef real
 #undef NAME
+#ifndef ONLY_STREAMS
 #define real double
 #define NAME(name) VERSION(name##_f64)
 #include "arithmetic.h"
 #undef real
 #undef NAME
+#endif
 #undef TARGET
 #undef STRIP
 #undef TILE
@@ -50,6 +52,7 @@ INLINE void NAME(store)(real *p, int64_t n, vector v) {
         memcpy(p, &v, n * sizeof(real));
 }
 
+#ifndef ONLY_STREAMS
 /* out += s A for `rows` rows and `width` registers of columns; s[r, j] lies at r s_row + j s_column. */
 INLINE void NAME(tile)(const int rows, const int width, real *out, int64_t out_step, int64_t columns, const real *s,
                        int64_t s_row, int64_t s_column, const real *A, int64_t A_step, int64_t depth) {
@@ -92,6 +95,8 @@ INLINE void NAME(tiles)(const int rows, real *out, int64_t out_step, int64_t col
         }
     }
 }
+
+#endif
 
 /* out += the `count` rows of A that are listed, times their factors in s, in `width` registers of columns. */
 INLINE void NAME(strip)(const int width, real *out, int64_t columns, const real *s, const int32_t *active,
@@ -141,6 +146,7 @@ static TARGET int64_t NAME(nonzero)(const real *s, int64_t n, int32_t *active) {
     return count;
 }
 
+#ifndef ONLY_STREAMS
 /* out += s A for any number of rows. `active` is room for as many numbers as A has rows, its depth. */
 static TARGET void NAME(add_rows)(int64_t rows, real *out, int64_t out_step, int64_t columns, const real *s,
                                   int64_t s_step, const real *A, int64_t A_step, int64_t depth, int32_t *active) {
@@ -159,6 +165,7 @@ static TARGET void NAME(add_outer)(int64_t M, real *out, int64_t out_step, int64
 }
 
 #include "recurrence.h"
+#endif
 #include "sound.h"
 
 #undef vector

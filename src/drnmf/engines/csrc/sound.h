@@ -53,15 +53,12 @@ static TARGET const real *NAME(frame)(const Network *z, const real *x, real *h, 
     return h;
 }
 
-/* How many numbers `frame` needs as room, and how many indices. */
-static int64_t NAME(numbers)(const Network *z) { return 4 * (z->N + z->prior.U) + 1 + z->F + z->F_step; }
-static int64_t NAME(indices)(const Network *z) { return z->N + z->F + z->prior.U; }
-
+#ifndef ONLY_STREAMS
 /* What the mask is made of for T frames x (T, F), from a state, which becomes that of the last frame: (T, N), with a
  * prior (T, N + 1). */
 static TARGET int NAME(activations)(const Network *z, const real *x, int64_t T, real *state, real *h) {
-    real *a = malloc(NAME(numbers)(z) * sizeof(real));
-    int32_t *active = malloc(NAME(indices)(z) * sizeof *active);
+    real *a = malloc(numbers_of(z) * sizeof(real));
+    int32_t *active = malloc(indices_of(z) * sizeof *active);
     const int done = a && active;
     const int64_t parts = z->N + (z->prior.U > 0);
     for (int64_t t = 0; done && t < T; t++)
@@ -69,15 +66,28 @@ static TARGET int NAME(activations)(const Network *z, const real *x, int64_t T, 
     free(a), free(active);
     return done;
 }
+#endif
+
+/* Where h is not zero and `kept` is as wanted, and in how many places. */
+static TARGET int64_t NAME(chosen)(const real *h, int64_t N, const uint8_t *kept, int wanted, int32_t *active) {
+    int64_t count = 0;
+    for (int64_t i = 0; i < N; i++) {
+        active[count] = (int32_t)i;
+        count += h[i] != 0 && (kept[i] != 0) == wanted;
+    }
+    return count;
+}
 
 /* The ratio mask (F) of activations h: speech / max(speech + noise, floor), with a prior times its gain; `noise` is room
- * for F numbers. */
-static TARGET void NAME(mask)(const Network *z, const real *h, real *mask, real *noise, int32_t *active) {
-    const int64_t split = z->n_speech;
+ * for F numbers. With `kept`, atoms that it names are speech and all others noise. */
+static TARGET void NAME(mask)(const Network *z, const real *h, const uint8_t *kept, real *mask, real *noise,
+                              int32_t *active) {
+    const int64_t split = kept ? 0 : z->n_speech;
     const real *D = z->reconstruction, floor = (real)z->floor, gain = z->prior.U ? h[z->N] : 1;
     memset(mask, 0, z->F * sizeof(real)), memset(noise, 0, z->F * sizeof(real));
-    NAME(add_active)(mask, z->F, h, active, NAME(nonzero)(h, split, active), D, z->F_step, z->N);
-    int64_t count = NAME(nonzero)(h + split, z->N - split, active);
+    int64_t count = kept ? NAME(chosen)(h, z->N, kept, 1, active) : NAME(nonzero)(h, split, active);
+    NAME(add_active)(mask, z->F, h, active, count, D, z->F_step, z->N);
+    count = kept ? NAME(chosen)(h, z->N, kept, 0, active) : NAME(nonzero)(h + split, z->N - split, active);
     NAME(add_active)(noise, z->F, h + split, active, count, D + split * z->F_step, z->F_step, z->N);
     for (int64_t i = 0; i < z->F; i++) {
         const real sum = mask[i] + noise[i];
@@ -153,10 +163,23 @@ static TARGET real NAME(gain)(Stream *z, const real *magnitude) {
     return (real)(z->network->level / (level > SILENCE ? level : SILENCE));
 }
 
-/* One frame of all channels: what is removed from each is added to its row of `tail`. `room`: 2 C + 5 rows of BINS. */
-static TARGET void NAME(remove)(Stream *z, real *room, real *a, int32_t *active) {
+/* What can be seen of a frame: its mask, what that is made of, and lambda of the last layer. `a` is what `frame` left
+ * in its room: with a prior, the factors of lambda come third. */
+static TARGET void NAME(show)(const Network *z, const real *mask, const real *h, const real *a, real *seen) {
+    const int64_t N = z->N, last = z->prior.U ? z->prior.listening + z->K - 1 : z->K - 1;
+    const real *rate = (const real *)z->rate + last * N;
+    const real *lambda = (const real *)(z->prior.U ? z->prior.sparsity : z->threshold) + last * N;
+    memcpy(seen, mask, z->F * sizeof(real));
+    memcpy(seen + z->F, h, N * sizeof(real));
+    for (int64_t i = 0; i < N; i++) seen[z->F + N + i] = z->prior.U ? a[2 * N + i] * lambda[i] : lambda[i] / rate[i];
+}
+
+/* One frame of all channels: what is removed from each is added to its row of `tail`. */
+static TARGET void NAME(remove)(Stream *z) {
     const Network *network = z->network;
     const int64_t C = z->channels;
+    real *room = z->room, *a = room + (2 * C + 5) * BINS;
+    int32_t *active = z->active;
     const real *waiting = z->waiting, *window = z->window, power = (real)network->power;
     const real strength = (real)z->strength, most = (real)z->most;
     real *X = room, *magnitude = X + 2 * C * BINS, *x = magnitude + BINS, *share = x + BINS, *noise = share + BINS;
@@ -175,7 +198,9 @@ static TARGET void NAME(remove)(Stream *z, real *room, real *a, int32_t *active)
         for (int i = 0; i < BINS; i++) x[i] = sqrt(gain * magnitude[i]);
     else
         for (int i = 0; i < BINS; i++) x[i] = pow(gain * magnitude[i], power);
-    NAME(mask)(network, NAME(frame)(network, x, z->h, a, active), share, noise, active);
+    const real *h = NAME(frame)(network, x, z->h, a, active);
+    NAME(mask)(network, h, z->kept, share, noise, active);
+    if (z->seen) NAME(show)(network, share, h, a, z->seen);
     for (int i = 0; i < BINS; i++) {
         const real wanted = strength * (1 - share[i]);
         share[i] = wanted > most ? most : wanted; /* NaN stays: it is an error */
@@ -193,21 +218,19 @@ static TARGET void NAME(remove)(Stream *z, real *room, real *a, int32_t *active)
     }
 }
 
-/* Take n samples of every channel; return the number of hops that are done, or -1 if there is no memory. */
+/* Take n samples of every channel; return the number of hops that are done. */
 static TARGET int NAME(feed)(Stream *z, int n) {
     const int64_t C = z->channels, rows = C + (z->top < z->top_end);
     const real *in = z->in;
     real *waiting = z->waiting, *tail = z->tail, *out = z->out;
     int hops = 0;
-    real *room = malloc(((2 * C + 5) * BINS + NAME(numbers)(z->network)) * sizeof(real));
-    int32_t *active = malloc(NAME(indices)(z->network) * sizeof *active);
-    for (int64_t done = 0, take; room && active && done < n; done += take) {
+    for (int64_t done = 0, take; done < n; done += take) {
         take = n - done < WINDOW - z->waits ? n - done : WINDOW - z->waits;
         for (int64_t c = 0; c < C; c++)
             memcpy(waiting + c * WINDOW + z->waits, in + c * z->in_step + done, take * sizeof(real));
         z->waits += take;
         if (z->waits < WINDOW) continue;
-        NAME(remove)(z, room, room + (2 * C + 5) * BINS, active);
+        NAME(remove)(z);
         for (int64_t r = 0; r < rows; r++) {
             real *row = tail + r * WINDOW;
             memcpy(out + r * z->out_step + hops * HOP, row, HOP * sizeof(real));
@@ -218,7 +241,5 @@ static TARGET int NAME(feed)(Stream *z, int n) {
             memmove(waiting + c * WINDOW, waiting + c * WINDOW + HOP, (WINDOW - HOP) * sizeof(real));
         z->waits -= HOP, hops++;
     }
-    hops = room && active ? hops : -1;
-    free(room), free(active);
     return hops;
 }
