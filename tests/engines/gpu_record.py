@@ -17,7 +17,7 @@ RECORD = Path(__file__).parents[1] / "gpu-record.json"
 TESTS = [Path(__file__).with_name(name) for name in ("test_scan_cuda.py", "test_gru_cluster.py")]
 ENGINES = Path(__file__).parents[2] / "src" / "drnmf" / "engines"
 PYTHON = ("cuda_kernel", "gru_cluster", "scan_cluster", "scan_grid", "scan_triton", "triton_kernels")
-KERNELS = ("csrc/*.cu", *(f"{name}.py" for name in PYTHON))
+KERNELS = ("csrc/*.cu*", *(f"{name}.py" for name in PYTHON))
 """What runs on a GPU only; all else around them is tested everywhere."""
 
 

@@ -2,6 +2,7 @@
 
 import ctypes
 import logging
+import re
 import sys
 from functools import cache
 from pathlib import Path
@@ -11,6 +12,7 @@ from torch import Tensor
 
 log = logging.getLogger("drnmf")
 
+SOURCES = Path(__file__).parent / "csrc"
 SHARED = 227 * 1024  # bytes of shared memory that a block can have on the GPUs these kernels are for
 
 
@@ -36,7 +38,7 @@ class Kernel:
     """The function `steps` of a source file beside this one, compiled with `sizes` as its macros (about a second)."""
 
     def __init__(self, source: str, **sizes: int) -> None:
-        text = (Path(__file__).parent / "csrc" / source).read_text()
+        text = _included((SOURCES / source).read_text())
         options = [f"-D{name}={int(value)}" for name, value in sizes.items()]
         self._kernel = torch.cuda._compile_kernel(text, "steps", nvcc_options=options)
         self._kernel.set_shared_memory_config(SHARED)
@@ -56,6 +58,11 @@ class Kernel:
             status = driver.cuLaunchKernel(self._kernel.func, *sizes, stream, pointers, None)
         if status:
             raise RuntimeError(f"CUDA refused a kernel of {blocks} blocks of {threads} threads (error {status})")
+
+
+def _included(text: str) -> str:
+    """A source with what it includes in its place: the compiler gets one text and looks nowhere."""
+    return re.sub(r'#include "(\w+\.cuh)"', lambda found: (SOURCES / found[1]).read_text(), text)
 
 
 def layer_rows(H_KTBN: Tensor) -> int:

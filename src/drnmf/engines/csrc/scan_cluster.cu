@@ -17,39 +17,9 @@
 #define COLUMNS 2  // of a group
 #define VALUES (COLUMNS * S)
 
-__device__ inline unsigned address(const void *pointer) { return (unsigned)__cvta_generic_to_shared(pointer); }
+#include "cluster.cuh"
 
-__device__ inline unsigned rank() {
-    unsigned r;
-    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
-    return r;
-}
-
-__device__ inline unsigned of_block(unsigned local, unsigned block) {
-    unsigned remote;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(local), "r"(block));
-    return remote;
-}
-
-__device__ inline void meet() {
-    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
-
-__device__ inline void expect(unsigned barrier, unsigned bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
-}
-
-__device__ inline void wait(unsigned barrier, unsigned parity) {
-    asm volatile(
-        "{\n.reg .pred done;\nAGAIN:\n"
-        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
-        "@!done bra AGAIN;\n}" ::"r"(barrier), "r"(parity) : "memory");
-}
-
-__device__ inline void send(unsigned to, float2 x, float2 y, unsigned barrier) {
-    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),
-                 "f"(x.x), "f"(x.y), "f"(y.x), "f"(y.y), "r"(barrier) : "memory");
-}
+__device__ inline float4 joined(float2 x, float2 y) { return {x.x, x.y, y.x, y.y}; }
 
 // The rows of step i: what is added before the activation, and in the backward pass whether h > 0.
 struct Rows {
@@ -114,8 +84,8 @@ extern "C" __global__ void __cluster_dims__(R, 1, 1)
         vector[i] = inside ? rows[cell(K - 1, layer, 0, B, b, term)] : 0.f;
     }
     if (threadIdx.x < 2)
-        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(address(barriers + threadIdx.x)) : "memory");
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        begin(address(barriers + threadIdx.x));
+    begun();
     __syncthreads();
     meet();
 
@@ -192,7 +162,7 @@ extern "C" __global__ void __cluster_dims__(R, 1, 1)
             got.y = __shfl_xor_sync(~0u, odd ? even_q[1] : odd_q[1], LANES);
             const int sequence = q + odd;
             if (owner && lane < R && sequence < S && step + 1 < steps)
-                send(to + 4 * ((buffer * S + sequence) * P + column - odd * COLUMNS), odd ? got : kept, odd ? kept : got,
+                send(to + 4 * ((buffer * S + sequence) * P + column - odd * COLUMNS), joined(odd ? got : kept, odd ? kept : got),
                      to_barrier + 8 * buffer);
         }
 #pragma unroll
