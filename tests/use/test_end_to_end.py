@@ -15,8 +15,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
+import pyloudnorm
 import pytest
 import soundfile
+import soxr
 import torch
 from rich.console import Console
 
@@ -124,6 +126,47 @@ def test_max_attenuation_of_files_and_folders(drnmf, model, tmp_path):
     assert torch.equal(y, z)
     torch.testing.assert_close(y, enhance(x, 16000, model, max_attenuation=3), rtol=0, atol=2**-15)
     assert (y - enhance(x, 16000, model)).abs().max() > 0.01
+
+
+def test_loudness_of_files_and_folders(drnmf, tmp_path):
+    (tmp_path / "in").mkdir()
+    for name, rate, channels, subtype in [("mono.wav", 16000, 1, "PCM_16"), ("stereo.flac", 44100, 2, "PCM_24")]:
+        audio.write(
+            tmp_path / "in" / name, audio.resample(0.1 * noisy(channels, 3), 16000, rate), rate, subtype=subtype
+        )
+    wanted = "--loudness", -17, "--true-peak", -2
+    assert drnmf("enhance", tmp_path / "in", "-o", tmp_path / "out", *wanted)[0] == 0
+    assert drnmf("enhance", tmp_path / "in/mono.wav", "-o", tmp_path / "a.wav", *wanted) == (0, "")
+    assert (tmp_path / "a.wav").read_bytes() == (tmp_path / "out/mono.wav").read_bytes()
+    for name in ("mono.wav", "stereo.flac"):
+        assert audio.info(tmp_path / "out" / name) == audio.info(tmp_path / "in" / name)
+        y, rate = soundfile.read(tmp_path / "out" / name, always_2d=True)
+        assert pyloudnorm.Meter(rate, filter_class="DeMan").integrated_loudness(y) == pytest.approx(-17, abs=0.05)
+        assert np.abs(soxr.resample(y, rate, 8 * rate)).max() < 10 ** (-1.95 / 20)
+
+
+def test_loudness_leaves_what_is_removed_as_it_is(drnmf, tmp_path):
+    source = AUDIO / "speech/austen_0930.flac"
+    for name, wanted in [("as it is", ()), ("loud", ("--loudness", -18))]:
+        outputs = tmp_path / f"{name}.wav", "--removed", tmp_path / f"{name} removed.wav"
+        assert drnmf("enhance", source, "-o", *outputs, *wanted) == (0, "")
+    assert (tmp_path / "loud removed.wav").read_bytes() == (tmp_path / "as it is removed.wav").read_bytes()
+    x, y = (soundfile.read(tmp_path / f"{name}.wav")[0] for name in ("as it is", "loud"))
+    assert np.corrcoef(x, y)[0, 1] > 0.99
+    assert y.std() > 1.2 * x.std()
+
+
+def test_loudness_is_refused_for_pipes_and_told_for_silence(drnmf, tmp_path, caplog):
+    status, said = drnmf("enhance", "-", "-o", tmp_path / "a.wav", "--loudness", -16)
+    assert (status, said.count("\n")) == (2, 1)
+    assert "enhance that" in said
+    status, said = drnmf("enhance", AUDIO, "-o", tmp_path / "b", "--loudness", 16)
+    assert status == 2
+    assert "-5" in said
+    audio.write(tmp_path / "silence.wav", np.zeros(16000), 16000)
+    assert drnmf("enhance", tmp_path / "silence.wav", "-o", tmp_path / "c.wav", "--loudness", -16)[0] == 0
+    assert "silence.wav: is silent" in caplog.text
+    assert not soundfile.read(tmp_path / "c.wav")[0].any()
 
 
 def test_separate_channels_of_a_file(drnmf, model, tmp_path):

@@ -12,11 +12,13 @@ from drnmf.cli.base import MODEL, Jobs, MaxAttenuation, ModelName, Overwrite, Qu
 from drnmf.errors import InputError
 from drnmf.parallel import stop_like_ctrl_c
 
+_LOUDNESS = "Bring the result to this loudness, such as -16 for podcasts. [default: the speech's own]"
 _OUTPUT = "File, FOLDER/, or - for stdout. [default: noisy.enhanced.wav beside noisy.wav]"
 
 
 @app.command(
     epilog="Examples: `drnmf enhance noisy.wav`  ·  `drnmf enhance recordings/ -o clean/ --jobs 4`  ·  "
+    "`drnmf enhance podcast.mp3 --loudness -16`  ·  "
     "`sox noisy.wav -t wav - | drnmf enhance - > clean.wav`"
 )
 def enhance(
@@ -26,6 +28,10 @@ def enhance(
     strength: Strength = 1.0,
     max_attenuation: MaxAttenuation = None,
     separate_channels: SeparateChannels = False,
+    loudness: Annotated[float | None, typer.Option(metavar="LUFS", help=_LOUDNESS, min=-60, max=-5)] = None,
+    true_peak: Annotated[
+        float, typer.Option(metavar="DBTP", help="With --loudness: the limit of peaks.", min=-20, max=0)
+    ] = -1.0,
     removed: Annotated[Path | None, typer.Option(help="Also write what is removed, to this file or folder.")] = None,
     noise: Annotated[Path | None, typer.Option(hidden=True)] = None,
     format: Annotated[str | None, typer.Option(help="wav, flac, ogg, mp3, ... [default: the input's format]")] = None,
@@ -55,6 +61,7 @@ def enhance(
     suffix = folders.suffix_of(format)
     settings: dict[str, Any] = {"strength": strength, "max_attenuation": max_attenuation}
     settings |= {"separate_channels": separate_channels, "overwrite": overwrite}
+    settings |= {"loudness": loudness, "true_peak": true_peak}
     target, is_folder = folders.target(inputs, output, suffix)
     if not is_folder:
         if suffix not in (None, target.suffix.lower()) or shard is not None:

@@ -23,6 +23,7 @@ from drnmf.models.folders import load_model
 from drnmf.progress import Progress, silent
 from drnmf.signal import SAMPLE_RATE, audio, media, tags
 from drnmf.signal.audio import Array, Samples
+from drnmf.signal.loudness import Level, Meter, apply, gains
 from drnmf.signal.pipes import ENCODINGS, PipeReader, PipeWriter
 from drnmf.use.streaming import Streamer, checked
 
@@ -113,6 +114,8 @@ def enhance_file(
     strength: float = 1.0,
     max_attenuation: float | None = None,
     separate_channels: bool = False,
+    loudness: float | None = None,
+    true_peak: float = -1.0,
     removed: Path | str | None = None,
     overwrite: bool = False,
     raw: tuple[int, int] | None = None,
@@ -127,6 +130,9 @@ def enhance_file(
         strength: as for `enhance`.
         max_attenuation: as for `enhance`.
         separate_channels: as for `enhance`.
+        loudness: of the result, in LUFS (ITU-R BS.1770); None leaves the speech as loud as it is. The sound is enhanced
+            twice, first to measure it. The removed part stays as loud as it is.
+        true_peak: with `loudness`: the limit of the true peak in dBTP.
         removed: the file to write the removed part to.
         overwrite: replace files that exist.
         raw: rate and channels, if "-" is 16-bit PCM without a header instead of WAV.
@@ -134,7 +140,10 @@ def enhance_file(
     """
     targets = [target] if removed is None else [target, removed]
     _check_targets(source, targets, overwrite)
-    sound, blocks = _open(source, raw)
+    level = None if loudness is None else Level(loudness, true_peak)
+    if level is not None and str(source) == PIPE:
+        raise InputError("the loudness of a pipe is not known before its end: write a file, then enhance that")
+    sound = _open(source, raw)
     subtype = _subtype(target, sound.subtype, raw is not None)
     if isinstance(model, str | Path):
         model = load_model(model)  # here: what is wrong with it says nothing about the source
@@ -147,31 +156,63 @@ def enhance_file(
             max_attenuation=max_attenuation,
             separate_channels=separate_channels,
         )
+    curve = None if level is None else _gains(source, sound, streamer, level, progress)
     done = clipped = 0
     with _outputs(source, targets, sound, subtype, raw is not None) as outputs:
-        for block in chain(blocks, [None]):
-            with _about(source):
-                kept, taken = streamer.advance(block)
-            for i in range(0, kept.shape[1], _PART):
-                *parts, beyond = _parts(kept[:, i : i + _PART], taken[:, i : i + _PART], subtype)
-                for output, part in zip(outputs, parts, strict=False):
-                    output.write(part)
-                clipped += beyond
+        for kept, taken in _enhanced(source, sound, streamer, progress, "file"):
+            *parts, beyond = _parts(kept, taken, subtype)
+            if curve is not None:
+                speech = apply(kept - taken, done, sound.rate, curve)
+                parts[0], _, beyond = _parts(speech, np.zeros_like(speech), subtype)
+            for output, part in zip(outputs, parts, strict=False):
+                output.write(part)
+            clipped += beyond
             done += kept.shape[1]
-            progress(f"file, {Path(source).name}", round(done / sound.rate), round(sound.seconds))
     if clipped:
         log.warning("%s: %d samples beyond full scale were clipped", target, clipped)
 
 
-def _open(source: Path | str, raw: tuple[int, int] | None) -> tuple[_Header, Iterator[Samples]]:
+def _enhanced(
+    source: Path | str, sound: _Header, streamer: Streamer, progress: Progress, what: str
+) -> Iterator[tuple[Samples, Samples]]:
+    """Samples in small parts, and what to remove from them."""
+    done = 0
+    for block in chain(_blocks(source, sound), [None]):
+        with _about(source):
+            kept, taken = streamer.advance(block)
+        for i in range(0, kept.shape[1], _PART):
+            yield kept[:, i : i + _PART], taken[:, i : i + _PART]
+        done += kept.shape[1]
+        progress(f"{what}, {Path(source).name}", round(done / sound.rate), round(sound.seconds))
+
+
+def _gains(source: Path | str, sound: _Header, streamer: Streamer, level: Level, progress: Progress) -> Samples | None:
+    """The gains that give the enhanced sound its level, if it has one."""
+    meter = Meter(sound.rate, sound.channels)
+    for kept, taken in _enhanced(source, sound, streamer, progress, "measure"):
+        meter.feed(kept - taken)
+    meter.close()
+    curve, reached = gains(meter, level)
+    if reached == -np.inf:
+        log.warning("%s: is silent, or shorter than 0.4 s: there is no loudness to change", source)
+        return None
+    if abs(reached - level.loudness) > 0.1:
+        log.warning("%s: %.1f LUFS is all that the limit of the true peak allows", source, reached)
+    return curve
+
+
+def _open(source: Path | str, raw: tuple[int, int] | None) -> _Header:
     if str(source) == PIPE:
-        pipe = PipeReader(sys.stdin.buffer, raw=raw)  # type: ignore[arg-type]
-        return pipe, pipe.blocks()
-    if media.is_media(source):
-        found = media.probe(source)
-        return found, media.read_blocks(found, _block_size(found.channels, found.rate))
-    info = audio.info(source)
-    return info, audio.read_blocks(source, _block_size(info.channels, info.rate))
+        return PipeReader(sys.stdin.buffer, raw=raw)  # type: ignore[arg-type]
+    return media.probe(source) if media.is_media(source) else audio.info(source)
+
+
+def _blocks(source: Path | str, sound: _Header) -> Iterator[Samples]:
+    """All the sound, from its beginning."""
+    if isinstance(sound, PipeReader):
+        return sound.blocks()
+    size = _block_size(sound.channels, sound.rate)
+    return media.read_blocks(sound, size) if isinstance(sound, media.Media) else audio.read_blocks(source, size)
 
 
 @contextmanager
