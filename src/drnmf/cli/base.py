@@ -22,7 +22,17 @@ ModelName = Annotated[str, typer.Argument(help=MODEL)]
 Jobs = Annotated[int, typer.Option(help="Number of processes.", min=1)]
 Seed = Annotated[int, typer.Option(help="Seed of the random choices.")]
 Epochs = Annotated[int | None, typer.Option(help="Train for at most this many epochs, instead of the recipe's number.")]
-Metric = Annotated[list[str] | None, typer.Option(help="sdr, si_sdr, pesq or stoi. Repeat for several. [default: all]")]
+Metric = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="sdr, si_sdr, pesq, stoi, composite or dnsmos. Repeat for several. [default: the first four; for public "
+        "test sets also composite]"
+    ),
+]
+Dnsmos = Annotated[
+    Path | None,
+    typer.Option(envvar="DRNMF_DNSMOS", help="Folder of DNSMOS's networks, to add what they say."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, unrounded, instead of a table.")]
 Save = Annotated[Path | None, typer.Option(help="Also write the table to SAVE.csv, SAVE.json and SAVE.md.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace files that exist.")]

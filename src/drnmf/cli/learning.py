@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from drnmf.cli import terminal
-from drnmf.cli.base import CORES, AsJson, Epochs, Jobs, Metric, ModelName, Quiet, Save, app
+from drnmf.cli.base import CORES, AsJson, Dnsmos, Epochs, Jobs, Metric, ModelName, Quiet, Save, app
 from drnmf.errors import InputError
 from drnmf.files import check_place
 from drnmf.parallel import stop_like_ctrl_c
@@ -45,30 +45,52 @@ def train(
     terminal.say(f"the model is in {output}")
 
 
-@app.command(epilog="Examples: `drnmf evaluate model test.csv`  ·  `drnmf evaluate model test.csv --save scores`")
+@app.command(
+    epilog="Examples: `drnmf evaluate model test.csv --save scores`  ·  `drnmf evaluate default --voicebank VoiceBank/`"
+)
 def evaluate(
     model: ModelName,
-    manifest: Annotated[Path, typer.Argument(help="Manifest (CSV) of mixtures.")],
+    manifest: Annotated[Path | None, typer.Argument(help="Manifest (CSV) of mixtures.")] = None,
+    voicebank: Annotated[
+        Path | None, typer.Option(help="VoiceBank+DEMAND: the folder of clean_testset_wav and noisy_testset_wav.")
+    ] = None,
+    dns: Annotated[Path | None, typer.Option(help="DNS challenge's synthetic test set: its folder.")] = None,
     metric: Metric = None,
+    dnsmos: Dnsmos = None,
     save: Save = None,
     every: Annotated[int, typer.Option(metavar="N", help="Score only every N-th mixture.", min=1)] = 1,
     as_json: AsJson = False,
     jobs: Jobs = CORES,
     quiet: Quiet = False,
 ) -> None:
-    """Enhance the mixtures of a manifest with a model, and score the result."""
+    """Enhance the mixtures of a manifest, or of a public test set, with a model, and score the result."""
     from drnmf.data.batches import Dataset
     from drnmf.data.manifests import read_manifest
+    from drnmf.data.testsets import read_dns, read_voicebank
     from drnmf.models.folders import load_model
-    from drnmf.use.evaluation import evaluate as run
+    from drnmf.use import evaluation
 
+    given = [(read, path) for read, path in ((read_voicebank, voicebank), (read_dns, dns)) if path is not None]
+    if len(given) + (manifest is not None) != 1:
+        raise InputError("give one of these: a manifest, --voicebank, --dns")
     if save is not None:
         check_place(save)
     stop_like_ctrl_c()
+    usual = evaluation.PUBLISHED if given else evaluation.USUAL
     with terminal.progress() as progress:
-        dataset = Dataset(read_manifest(manifest)[::every], progress=progress)
+        items = [*read_manifest(manifest)] if manifest is not None else [*given[0][0](given[0][1])]
+        dataset = Dataset(items[::every], progress=progress)
         mixtures = ((m.id, m.snr_db, *dataset.waveforms(m)) for m in dataset.items())
-        table = run(load_model(model), mixtures, metrics=metric, jobs=jobs, total=len(dataset), progress=progress)
+        table = evaluation.evaluate(
+            load_model(model),
+            mixtures,
+            metrics=metric,
+            usual=usual,
+            dnsmos=dnsmos,
+            jobs=jobs,
+            total=len(dataset),
+            progress=progress,
+        )
     terminal.show_table(table, save, as_json)
 
 
@@ -78,6 +100,7 @@ def score(
     references: Annotated[Path, typer.Argument(help="The clean file, or a folder of clean files of the same names.")],
     noisy: Annotated[Path | None, typer.Option(help="The noisy input, to show the improvement.")] = None,
     metric: Metric = None,
+    dnsmos: Dnsmos = None,
     save: Save = None,
     as_json: AsJson = False,
     jobs: Jobs = CORES,
@@ -90,5 +113,7 @@ def score(
         check_place(save)
     stop_like_ctrl_c()
     with terminal.progress() as progress:
-        table = score_files(estimates, references, noisy=noisy, metrics=metric, jobs=jobs, progress=progress)
+        table = score_files(
+            estimates, references, noisy=noisy, metrics=metric, dnsmos=dnsmos, jobs=jobs, progress=progress
+        )
     terminal.show_table(table, save, as_json)

@@ -75,10 +75,10 @@ def snr(estimate: Tensor, reference: Tensor) -> Tensor:
 
 def pesq(estimate: Tensor, reference: Tensor, sample_rate: int = 16000) -> float:
     """Wide-band PESQ, 1 to 4.64, of one signal (samples,); nan where it has no answer, and a warning says why."""
-    package = _optional_package("pesq", "PESQ")
+    package = optional_package("pesq", "PESQ")
     if sample_rate != 16000:
         raise InputError(f"wide-band PESQ is defined at 16000 Hz, not {sample_rate} Hz: resample both signals first")
-    e, r = _as_arrays(estimate, reference)
+    e, r = as_arrays(estimate, reference)
     if r.size <= 20 * sample_rate:
         try:
             return float(package.pesq(sample_rate, r, e, "wb"))
@@ -97,8 +97,8 @@ def pesq(estimate: Tensor, reference: Tensor, sample_rate: int = 16000) -> float
 
 def stoi(estimate: Tensor, reference: Tensor, sample_rate: int = 16000) -> float:
     """Short-time objective intelligibility, up to 1, of one signal (samples,); nan like `pesq`."""
-    package = _optional_package("pystoi", "STOI")
-    e, r = _as_arrays(estimate, reference)
+    package = optional_package("pystoi", "STOI")
+    e, r = as_arrays(estimate, reference)
     try:
         with warnings.catch_warnings():
             # pystoi warns and answers 1e-5, which would pass for a score
@@ -154,14 +154,16 @@ def check_pair(estimate: Tensor, reference: Tensor, *, name: str = "estimate", v
             raise InputError(f"the {which} is silent (all zeros), so its score is not defined")
 
 
-def _as_arrays(estimate: Tensor, reference: Tensor) -> tuple[Samples, Samples]:
+def as_arrays(estimate: Tensor, reference: Tensor) -> tuple[Samples, Samples]:
+    """Both signals (samples,) in double precision, checked."""
     check_pair(estimate, reference)
     if estimate.ndim != 1:
         raise InputError(f"PESQ and STOI take one signal (samples,) at a time, got shape {tuple(estimate.shape)}")
     return estimate.detach().double().cpu().numpy(), reference.detach().double().cpu().numpy()
 
 
-def _optional_package(name: str, metric: str) -> ModuleType:
+def optional_package(name: str, metric: str) -> ModuleType:
+    """A package that a metric needs; where it is not installed, the error says how to get it."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError:

@@ -9,7 +9,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cache, partial
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
@@ -26,11 +26,17 @@ from drnmf.models.base import Separator
 from drnmf.parallel import in_processes
 from drnmf.progress import Progress, silent
 from drnmf.signal import audio
+from drnmf.signal.composite import composite
+from drnmf.signal.dnsmos import Listener
 from drnmf.signal.metrics import ScoreWarning, check_pair, pesq, sdr, si_sdr, snr, stoi
 from drnmf.signal.spectra import SAMPLE_RATE, istft, n_frames, stft
 from drnmf.use.tables import render
 
-METRICS = ("sdr", "si_sdr", "pesq", "stoi")
+USUAL = ("sdr", "si_sdr", "pesq", "stoi")
+PUBLISHED = ("pesq", "composite", "stoi", "si_sdr", "sdr")  # what tables of public test sets have
+METRICS = (*USUAL, "composite", "dnsmos")  # the last two give several scores each
+_PACKAGES = {"pesq": "pesq", "stoi": "pystoi", "composite": "pesq", "dnsmos": "onnxruntime"}
+
 Example = tuple[str, float | None, Tensor, Tensor]  # name, SNR in dB if known, noisy and clean (samples,) at 16 kHz
 
 
@@ -99,14 +105,21 @@ class Table:
         return [*self.notes, *notes, *(f"failed: {failure.id}: {failure.reason}" for failure in self.failures)]
 
 
-def score_pair(id: str, estimate: Tensor, reference: Tensor, *noisy: Tensor, metrics: Sequence[str] = METRICS) -> Row:
+def score_pair(
+    id: str,
+    estimate: Tensor,
+    reference: Tensor,
+    *noisy: Tensor,
+    metrics: Sequence[str] = USUAL,
+    dnsmos: Path | None = None,
+) -> Row:
     """Score one estimate (..., samples) and, where given, the noisy input; scores are means over channels."""
     check_pair(estimate, reference)
     for x in noisy:
         check_pair(x, reference, name="noisy input")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ScoreWarning)
-        after, *before = ({metric: _score(metric, x, reference) for metric in metrics} for x in (estimate, *noisy))
+        after, *before = (_scores(metrics, x, reference, dnsmos) for x in (estimate, *noisy))
     notes = dict.fromkeys(str(warning.message) for warning in caught if warning.category is ScoreWarning)
     return Row(id, None, after, before[0] if before else None, notes=tuple(notes))
 
@@ -117,16 +130,19 @@ def score_files(
     *,
     noisy: Path | str | None = None,
     metrics: Sequence[str] | None = None,
+    dnsmos: Path | None = None,
     jobs: int = 1,
     progress: Progress = silent,
 ) -> Table:
     """Score a file against a file, or a folder against a folder, paired by path below the folder or else by name.
 
     A reference without an estimate is a failure: without it the mean would be too good. With the `noisy` inputs the
-    table shows the improvement, by SNR rounded to whole dB. `metrics` are some of METRICS, None for all installed.
+    table shows the improvement, by SNR rounded to whole dB. `metrics` are some of METRICS, None for the usual ones that
+    are installed; `dnsmos`, the folder of DNSMOS's networks, adds what they say.
     """
-    metrics, notes = _choose(metrics)
-    tasks = list(_file_tasks(Path(estimates), Path(references), None if noisy is None else Path(noisy), metrics))
+    metrics, notes = _choose(metrics, USUAL, dnsmos)
+    scorer = partial(_score_paths, metrics=metrics, dnsmos=dnsmos)
+    tasks = list(_file_tasks(Path(estimates), Path(references), None if noisy is None else Path(noisy), scorer))
     if all(isinstance(task, Failure) for task in tasks):
         raise InputError(f"no file in {estimates} goes by the name of one in {references}: nothing to score")
     return _run(tasks, jobs, len(tasks), progress, notes)
@@ -137,6 +153,8 @@ def evaluate(
     mixtures: Iterable[Example],
     *,
     metrics: Sequence[str] | None = None,
+    usual: Sequence[str] = USUAL,
+    dnsmos: Path | None = None,
     with_noisy: bool = True,
     batch_size: int = 8,
     jobs: int = 1,
@@ -145,41 +163,75 @@ def evaluate(
 ) -> Table:
     """Enhance every mixture with `model` on its device, score the result and the input, and take the loss.
 
-    The input, whose scores no model changes, is left out unless `with_noisy`. `batch_size` consecutive mixtures go
-    through the model at once, while `jobs` processes score those before. `total` is their number, for `progress`.
+    `metrics` are some of METRICS, None for the `usual` ones that are installed; `dnsmos`, the folder of DNSMOS's
+    networks, adds what they say. The input, whose scores no model changes, is left out unless `with_noisy`.
+    `batch_size` consecutive mixtures go through the model at once, while `jobs` processes score those before. `total`
+    is their number, for `progress`.
     """
-    metrics, notes = _choose(metrics)
+    metrics, notes = _choose(metrics, usual, dnsmos)
+    scorer = partial(_score_waves, metrics=metrics, dnsmos=dnsmos)
     was_training = model.training
     try:
-        tasks = _model_tasks(model.eval(), mixtures, batch_size, metrics, with_noisy)
+        tasks = _model_tasks(model.eval(), mixtures, batch_size, scorer, with_noisy)
         return _run(tasks, jobs, total, progress, notes)
     finally:
         model.train(was_training)
 
 
-def _choose(metrics: Sequence[str] | None) -> tuple[Sequence[str], tuple[str, ...]]:
+def _choose(
+    metrics: Sequence[str] | None, usual: Sequence[str], dnsmos: Path | None
+) -> tuple[Sequence[str], tuple[str, ...]]:
     """The metrics to compute, and a note on each that is left out because its package is not installed."""
-    packages = {"pesq": "pesq", "stoi": "pystoi"}
-    remedy = {metric: f"pip install {p}" for metric, p in packages.items() if find_spec(p) is None}
+    remedy = {metric: f"pip install {p}" for metric, p in _PACKAGES.items() if find_spec(p) is None}
+    notes: tuple[str, ...] = ()
     if metrics is None:
-        return [m for m in METRICS if m not in remedy], tuple(f"{m} left out: {remedy[m]}" for m in remedy)
+        metrics = [m for m in usual if m not in remedy]
+        notes = tuple(f"{m} left out: {remedy[m]}" for m in usual if m in remedy)
+    elif dnsmos is None and "dnsmos" in metrics:
+        raise InputError("dnsmos needs its networks: give --dnsmos, the folder of sig_bak_ovr.onnx")
+    if dnsmos is not None and "dnsmos" not in metrics:
+        metrics = [*metrics, "dnsmos"]
     for metric in metrics:
         if metric not in METRICS:
             raise InputError(f"unknown metric {metric!r}: choose from {', '.join(METRICS)}")
         if metric in remedy:
             raise InputError(f"{metric} needs a package that is not installed: {remedy[metric]}")
-    return metrics, ()
+    if dnsmos is not None:
+        _listener(dnsmos)  # now: a folder without the networks is no failure of every pair
+    return metrics, notes
 
 
-def _score(metric: str, estimate: Tensor, reference: Tensor) -> float | None:
+_listener = cache(Listener)  # one for each process
+
+
+def _scores(
+    metrics: Sequence[str], estimate: Tensor, reference: Tensor, dnsmos: Path | None
+) -> dict[str, float | None]:
+    """Every score of a signal, None where it is not defined; the means over channels."""
     e, r = estimate.reshape(-1, estimate.shape[-1]), reference.reshape(-1, reference.shape[-1])
-    if metric in ("sdr", "si_sdr"):
-        return (sdr if metric == "sdr" else si_sdr)(e, r).mean().item()
-    value = fmean(map(pesq if metric == "pesq" else stoi, e, r))
-    return None if math.isnan(value) else value
+    channels = [_channel_scores(metrics, *pair, dnsmos) for pair in zip(e, r, strict=True)]
+    means = {name: fmean(scores[name] for scores in channels) for name in channels[0]}
+    return {name: None if math.isnan(value) else value for name, value in means.items()}
 
 
-def _file_tasks(estimates: Path, references: Path, noisy: Path | None, metrics: Sequence[str]) -> Iterator[Task]:
+def _channel_scores(metrics: Sequence[str], e: Tensor, r: Tensor, dnsmos: Path | None) -> dict[str, float]:
+    scores: dict[str, float] = {}
+    for metric in metrics:
+        if metric == "composite":
+            scores |= composite(e, r, wide_pesq=scores.get("pesq"))
+        elif metric == "dnsmos":
+            assert dnsmos is not None
+            scores |= _listener(dnsmos).score(e.numpy())
+        elif metric in ("pesq", "stoi"):
+            scores[metric] = (pesq if metric == "pesq" else stoi)(e, r)
+        else:
+            scores[metric] = (sdr if metric == "sdr" else si_sdr)(e, r).item()
+    return scores
+
+
+def _file_tasks(
+    estimates: Path, references: Path, noisy: Path | None, scorer: Callable[[str, Sequence[Path]], Row]
+) -> Iterator[Task]:
     alone = estimates.stem if estimates.is_file() else None  # a file goes with a file, whatever their names
     truths, inputs = _index(references, alone), {} if noisy is None else _index(noisy, alone)
     used = set()
@@ -190,7 +242,7 @@ def _file_tasks(estimates: Path, references: Path, noisy: Path | None, metrics: 
             yield Failure(id, f"{path}: no file of that name in {references if reference is None else noisy}")
         else:
             paths = [path, reference] if before is None else [path, reference, before]
-            yield id, partial(_score_paths, id, paths, metrics)
+            yield id, partial(scorer, id, paths)
     if alone is None:
         yield from (Failure(id, f"{path}: no estimate for it") for id, path in truths.items() if path not in used)
 
@@ -214,9 +266,9 @@ def _find(id: str, index: dict[str, Path]) -> Path | None:
     return index[keys[0]] if len(keys) == 1 else None
 
 
-def _score_paths(id: str, paths: Sequence[Path], metrics: Sequence[str]) -> Row:
+def _score_paths(id: str, paths: Sequence[Path], metrics: Sequence[str], dnsmos: Path | None) -> Row:
     estimate, clean, *noisy = (audio.read(path, sample_rate=SAMPLE_RATE)[0] for path in paths)
-    row = score_pair(id, estimate, clean, *noisy, metrics=metrics)
+    row = score_pair(id, estimate, clean, *noisy, metrics=metrics, dnsmos=dnsmos)
     snr_db = float(round(snr(noisy[0], clean).mean().item())) if noisy else None
     rates = [(path, audio.info(path).rate) for path in paths]
     resampled = tuple(f"{path}: resampled from {rate} Hz" for path, rate in rates if rate != SAMPLE_RATE)
@@ -224,7 +276,7 @@ def _score_paths(id: str, paths: Sequence[Path], metrics: Sequence[str]) -> Row:
 
 
 def _model_tasks(
-    model: Separator, mixtures: Iterable[Example], batch_size: int, metrics: Sequence[str], with_noisy: bool
+    model: Separator, mixtures: Iterable[Example], batch_size: int, scorer: Callable[..., Row], with_noisy: bool
 ) -> Iterator[Task]:
     remaining = iter(mixtures)
     while batch := list(islice(remaining, batch_size)):
@@ -240,7 +292,7 @@ def _model_tasks(
         for (id, snr_db, noisy, clean), (estimate, loss, cells) in zip(sound, _enhance(model, sound), strict=True):
             # as arrays, because tensors would travel through shared memory, one open file each
             waves = [wave.cpu().numpy() for wave in (estimate, clean, *([noisy] if with_noisy else []))]
-            yield id, partial(_score_waves, id, waves, metrics, snr_db=snr_db, loss=loss, cells=cells)
+            yield id, partial(scorer, id, waves, snr_db=snr_db, loss=loss, cells=cells)
 
 
 @torch.inference_mode()
@@ -262,8 +314,10 @@ def _enhance(model: Separator, mixtures: list[Example]) -> list[tuple[Tensor, fl
     return results
 
 
-def _score_waves(id: str, waves: Sequence[audio.Samples], metrics: Sequence[str], **known: Any) -> Row:
-    return replace(score_pair(id, *map(torch.from_numpy, waves), metrics=metrics), **known)
+def _score_waves(
+    id: str, waves: Sequence[audio.Samples], metrics: Sequence[str], dnsmos: Path | None, **known: Any
+) -> Row:
+    return replace(score_pair(id, *map(torch.from_numpy, waves), metrics=metrics, dnsmos=dnsmos), **known)
 
 
 def _run(tasks: Iterable[Task], jobs: int, total: int, progress: Progress, notes: tuple[str, ...]) -> Table:
