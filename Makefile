@@ -4,7 +4,7 @@ BIN := .venv/bin
 ENHANCES := .venv/.enhances
 READY := .venv/.ready
 
-.PHONY: demo test lint fuzz long bench sanitize instructions soak clean
+.PHONY: demo test lint fuzz long bench sanitize instructions soak release clean
 
 demo: $(ENHANCES)  ## Enhance the bundled noisy recording; leaves wav files and a picture in demo/
 	$(BIN)/python -m drnmf.pictures.demo demo
@@ -52,6 +52,13 @@ MINUTES ?= 60
 soak: $(READY)  ## Live streams for an hour, or MINUTES=5: the same as files, in memory that does not grow
 	PYTHONPATH=tests $(BIN)/python -m use.soak $(MINUTES)
 	$(BIN)/python -m benchmarks.pages
+
+BARE := $(CURDIR)/build/bare/bin
+release: $(READY)  ## Build what is published; install the wheel where there is no compiler, and use it
+	rm -rf dist build/bare build/lib* && $(BIN)/python -m build --outdir dist .
+	$(PYTHON) -m venv build/bare
+	PATH=$(BARE) $(BARE)/pip install --quiet dist/*.whl
+	PATH=$(BARE) $(BARE)/python tests/release.py
 
 clean:
 	rm -rf .venv demo build dist src/drnmf/engines/*.so

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from drnmf.use.files import enhance
     from drnmf.use.streaming import Streamer
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 __all__ = ["InputError", "Separator", "audio", "load_model", "save_model"]
 __all__ += ["DRNMF", "DeepNMF", "ISTAMask", "LSTMMask", "OracleMask", "PriorDRNMF", "SistaRNN", "SparseNMFMask"]
