@@ -106,7 +106,7 @@ def test_latency_is_one_window():
     assert worst_lag(streamer, 1, 0.2) == 511  # sample n comes out when sample n + 511 goes in
 
 
-@pytest.mark.parametrize("rate", [8000, 22050, 44100, 48000, 96000])
+@pytest.mark.parametrize("rate", [8000, 22050, 44100, 47999, 48000, 96000])
 def test_latency_at_other_rates_is_as_stated(rate):
     streamer = Streamer(Mask(0.5), rate)
     worst = worst_lag(streamer, max(1, rate // 4000), 1.0)
@@ -115,11 +115,11 @@ def test_latency_at_other_rates_is_as_stated(rate):
 
 
 def test_resampling_delays_are_measured_at_the_worst_moment():
-    assert _delay(44100, 16000) > 0.03  # soxr gives its output in blocks
+    assert _delay(47999, 16000) > 0.03  # soxr gives its output in blocks
 
 
-@pytest.mark.parametrize(("rate", "most"), [(48000, 45), (32000, 45), (96000, 45), (8000, 55)])
-def test_latency_in_milliseconds_at_multiples_of_16_khz(rate, most):
+@pytest.mark.parametrize(("rate", "most"), [(48000, 45), (44100, 45), (22050, 45), (96000, 45), (8000, 55)])
+def test_latency_in_milliseconds_at_common_rates(rate, most):
     assert 1000 * Streamer(build("drnmf"), rate).latency / rate <= most
 
 

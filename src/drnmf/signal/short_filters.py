@@ -1,11 +1,14 @@
-"""Resampling by a whole factor with a short filter, for live sound: 5 ms late where the blocks of soxr take 20 to 60.
+"""Resampling with a short filter, for live sound: 5 ms late where the blocks of soxr take 20 to 60.
 
-    g = a low pass below the lower of the two Nyquist frequencies, symmetric, windowed (Kaiser)
-    down by R    y[k] = sum_j g[j] x[k R - j]
-    up by R      y[n] = R sum_k g[n - k R] x[k]
+    y(t) = sum_n g(t - n) x[n],    g a low pass below the lower of the two Nyquist frequencies, windowed (Kaiser)
 
-Both are made of R short filters, one for each phase. Beyond the ends there is silence.
+Rates such as 44100 and 16000 tick together after few samples, there 441 and 160. From one tick to the next the output
+is one matrix times the input around it, so that all of it is a product of two matrices. Beyond the ends there is
+silence.
 """
+
+from functools import cache
+from math import gcd
 
 import numpy as np
 
@@ -13,61 +16,69 @@ from drnmf.signal.audio import Samples
 
 _HALF = 80  # samples at the lower rate on each side: 5 ms at 16 kHz
 _BETA = 9.0  # of the window: 90 dB below, from Nyquist on; flat to 92 % of it
+_EDGE = 0.96  # the middle of the slope, in parts of the lower Nyquist frequency
+_PERIOD = 80  # samples of either rate in a period at least: shorter ones make many small products
+_LONGEST = 1000  # samples of the lower rate in a period at most: of odd rates the matrix would be large
 
 
 def takes(source: int, target: int) -> bool:
-    """Whether one rate is a multiple of the other."""
-    return max(source, target) % min(source, target) == 0
+    """Whether the two rates tick together often enough."""
+    return min(source, target) // gcd(source, target) <= _LONGEST
 
 
 class ShortResampler:
     """Block by block, as `audio.Resampler` does it: what is ready comes out, and with `last` the rest."""
 
     def __init__(self, source: int, target: int, channels: int) -> None:
-        self._down, self._factor = source > target, max(source, target) // min(source, target)
-        R = self._factor
-        taps = low_pass(R)
-        late = _HALF * R if self._down else _HALF
-        self._waiting: Samples = np.zeros((channels, late), np.float32)
-        if self._down:
-            taps = np.pad(taps, (0, R - 1))
-            self._phases = [taps[phase::R] for phase in range(R)]
-        else:
-            taps = R * np.pad(taps, (0, R - 1))
-            self._phases = [taps[phase::R][::-1] for phase in range(R)]
+        self._matrix, self._step, self._before = _matrix(source, target)
+        self._waiting: Samples = np.zeros((channels, self._before), np.float32)  # from a period's first sample on
+        self._given = 0  # samples that this period has given already
 
     def feed(self, x: Samples, *, last: bool = False) -> Samples:
         """The next samples (channels, any number) in, those that are ready out; `last` flushes the rest."""
-        R = self._factor
-        waiting = np.concatenate([self._waiting, x.astype(np.float32, copy=False)], 1)
-        if last:
-            waiting = np.pad(waiting, ((0, 0), (0, (_HALF + 1) * R if self._down else _HALF)))
-        frame = R if self._down else 1  # samples that make one step of all phases
-        steps = max(0, waiting.shape[1] // frame - 2 * _HALF)
-        y = self._filter(waiting, steps) if steps else waiting[:, :0]
-        self._waiting = waiting[:, steps * frame :]
+        self._waiting = np.concatenate([self._waiting, x.astype(np.float32, copy=False)], 1)
+        there = self._waiting.shape[1] - self._before  # samples from the period's first
+        known = there if last else there - self._before
+        period = len(self._matrix)
+        ready = max(self._given, -(-known * period // self._step))  # those before the first unknown sample
+        y = self._output(self._given, ready)
+        done = ready // period
+        self._waiting = self._waiting[:, done * self._step :]
+        self._given = ready - done * period
         return y
 
-    def _filter(self, waiting: Samples, steps: int) -> Samples:
-        R, used = self._factor, steps + 2 * _HALF
-        if self._down:
-            sums = [
-                sum(np.correlate(row[phase::R][:used], taps) for phase, taps in enumerate(self._phases))
-                for row in waiting
-            ]
-            return np.stack(sums).astype(np.float32, copy=False)
-        y = np.empty((len(waiting), steps, R), np.float32)
-        for c, row in enumerate(waiting):
-            for phase, taps in enumerate(self._phases):
-                y[c, :, phase] = np.correlate(row[:used], taps)
-        return y.reshape(len(waiting), steps * R)
+    def _output(self, start: int, stop: int) -> Samples:
+        """Samples of the output from the period's first on; what they need has come, or is silence."""
+        x, (period, width) = self._waiting, self._matrix.shape
+        if stop <= period:
+            there = min(width, x.shape[1])
+            return x[:, :there] @ self._matrix[start:stop, :there].T
+        count = -(-stop // period)
+        missing = (count - 1) * self._step + width - x.shape[1]
+        x = np.concatenate([x, np.zeros((len(x), max(0, missing)), np.float32)], 1)
+        windows = np.lib.stride_tricks.as_strided(
+            x, (len(x), count, width), (x.strides[0], 4 * self._step, 4), writeable=False
+        )
+        return (windows @ self._matrix.T).reshape(len(x), -1)[:, start:stop]
 
 
-def low_pass(R: int) -> Samples:
-    """The filter g, (2 * 80 R + 1) taps at the higher rate, that passes what the R times lower rate can hold."""
-    n = np.arange(-_HALF * R, _HALF * R + 1)
-    edge = 0.96 / R  # the middle of its slope, in parts of the higher Nyquist frequency
-    taps = edge * np.sinc(edge * n) * np.kaiser(len(n), _BETA)
-    taps /= taps.sum()
-    result: Samples = taps.astype(np.float32)
+@cache
+def _matrix(source: int, target: int) -> tuple[Samples, int, int]:
+    """Input around a period to the period's output; the period in input samples, and how many of them before it."""
+    common = gcd(source, target)
+    step, period = source // common, target // common
+    repeated = -(-_PERIOD // min(step, period))
+    step, period = repeated * step, repeated * period
+    low = min(source, target)
+    before = -(-_HALF * source // low)
+    at_output = np.arange(period)[:, None] * low / target
+    at_input = np.arange(-before, step + before) * low / source
+    matrix = low / source * low_pass(at_output - at_input)
+    return matrix.astype(np.float32), step, before
+
+
+def low_pass(t: Samples) -> Samples:
+    """The filter g at times in samples of the lower rate; it passes what that rate can hold."""
+    window = np.i0(_BETA * np.sqrt(np.maximum(0, 1 - (t / _HALF) ** 2))) / np.i0(_BETA)
+    result: Samples = _EDGE * np.sinc(_EDGE * t) * window * (np.abs(t) <= _HALF)
     return result
