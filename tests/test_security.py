@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from drnmf.data import manifests, mixing
-from drnmf.models import base, folders
+from drnmf.models import folders, options
 from drnmf.signal import audio
 from drnmf.training import recipe
 
@@ -20,11 +20,11 @@ def most(settings, name):
 
 
 LIMITS = {
-    "weights of a model": base.MOST_WEIGHTS,
-    "its layers": base.MOST_OF["n_layers"],
-    "its iterations for a frame": base.MOST_OF["n_iter"],
-    "its atoms": base.MOST_OF["n_atoms"],
-    "any other number among its options": base.MOST,
+    "weights of a model": options.MOST_WEIGHTS,
+    "its layers": options.MOST_OF["n_layers"],
+    "its iterations for a frame": options.MOST_OF["n_iter"],
+    "its atoms": options.MOST_OF["n_atoms"],
+    "any other number among its options": options.MOST,
     "bytes of `config.json`": folders.MOST_CONFIG,
     "bytes of a recipe": recipe.MOST_BYTES,
     "bytes of a line in a recipe": recipe.LONGEST_LINE,

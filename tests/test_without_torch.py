@@ -1,6 +1,6 @@
-"""What enhancing with a compiled model needs is imported without PyTorch; what needs PyTorch says so in one line."""
+"""What has a compiled form works without PyTorch, to the same bits; what needs it says so in one line."""
 
-import pickle
+import io
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from drnmf import audio, cli, load_model
+from drnmf import LSTMMask, Separator, Streamer, audio, cli, enhance, load_model, save_model
 from drnmf.pictures import demo
 from drnmf.use.files import enhance_file
 
@@ -23,6 +23,7 @@ class Refusing:
 
 sys.meta_path.insert(0, Refusing())
 """
+RATES = (16000, 44100, 48000)
 COMMAND = "from drnmf.cli import main; main()"
 MODULES = [
     "drnmf",
@@ -32,6 +33,7 @@ MODULES = [
     "drnmf.errors",
     "drnmf.files",
     "drnmf.models.folders",
+    "drnmf.models.packed",
     "drnmf.parallel",
     "drnmf.progress",
     "drnmf.signal.audio",
@@ -79,73 +81,130 @@ with audio.Writer(target, 16000, 1, subtype="PCM_16") as writer:
     assert np.array_equal(soundfile.read(source)[0], soundfile.read(target)[0])
 
 
-@pytest.mark.parametrize("rate", [16000, 44100])
-def test_a_compiled_network_enhances_a_file_to_the_same_bytes(tmp_path, rate):
-    """PyTorch packs it; then it runs alone, from file to file and block by block."""
-    network = load_model("default").freeze().network
-    if network is None:
+@pytest.fixture(scope="module")
+def noisy_files(tmp_path_factory) -> Path:
+    """A folder of stereo files at three rates, and what PyTorch's model makes of them, in files of the same names."""
+    folder = tmp_path_factory.mktemp("noisy")
+    model = load_model("default")
+    assert isinstance(model, Separator)
+    if model.freeze().network is None:
         pytest.skip("steps.c is not compiled here")
-    (tmp_path / "network.pickle").write_bytes(pickle.dumps(network))
-    sound = np.stack([audio.resample(demo.recording("noisy")[None].numpy(), 16000, rate)[0]] * 2)
-    audio.write(tmp_path / "in.wav", sound, rate)
-    enhance_file(tmp_path / "in.wav", tmp_path / "with.wav", removed=tmp_path / "with_removed.wav")
+    x = demo.recording("noisy").numpy()
+    for rate in RATES:
+        sound = audio.resample(np.stack([x, 0.5 * np.roll(x, 300)]), 16000, rate)
+        for name in ("in", "with", "with_removed"):
+            (folder / name).mkdir(exist_ok=True)
+        audio.write(folder / "in" / f"{rate}.wav", sound, rate)
+        enhance_file(
+            folder / "in" / f"{rate}.wav",
+            folder / "with" / f"{rate}.wav",
+            model,
+            removed=folder / "with_removed" / f"{rate}.wav",
+        )
+    return folder
+
+
+def assert_same_files(first: Path, second: Path) -> None:
+    for rate in RATES:
+        assert (first / f"{rate}.wav").read_bytes() == (second / f"{rate}.wav").read_bytes(), rate
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_folder_becomes_the_same_bytes(noisy_files, tmp_path, jobs):
+    options = ["-o", tmp_path / "out", "--removed", tmp_path / "removed", "--jobs", jobs]
+    without_torch(COMMAND, "enhance", noisy_files / "in", *options)
+    assert_same_files(tmp_path / "out", noisy_files / "with")
+    assert_same_files(tmp_path / "removed", noisy_files / "with_removed")
+
+
+def test_a_file_and_a_pipe_become_the_same_bytes(noisy_files, tmp_path):
+    source, expected = noisy_files / "in" / "44100.wav", (noisy_files / "with" / "44100.wav").read_bytes()
+    without_torch(COMMAND, "enhance", source, "-o", tmp_path / "file.wav")
+    assert (tmp_path / "file.wav").read_bytes() == expected
+    command = [sys.executable, "-c", REFUSING + COMMAND, "enhance", "-"]
+    done = subprocess.run(command, input=source.read_bytes(), capture_output=True, timeout=120, check=True)
+    assert soundfile.read(io.BytesIO(done.stdout), dtype="int16")[0].tobytes() in expected
+
+
+def test_arrays_and_streams_become_the_same_numbers(noisy_files, tmp_path):
+    """Awkward blocks; and PyTorch's model against the packed one, which is loaded by its name."""
     program = """
-import pickle
-from pathlib import Path
-from drnmf.engines.streams import Stream
-from drnmf.use.files import enhance_file
+import numpy as np, soundfile
+from drnmf import Streamer, enhance, load_model
+from drnmf.models.packed import PackedModel
 
-class Packed:
-    n_features = 257
-    network = pickle.loads(Path("network.pickle").read_bytes())
-
-    def state_dict(self):
-        return {}
-
-    def freeze(self):
-        return self
-
-    def stream(self, **settings):
-        return Stream(self.network, **settings)
-
-enhance_file("in.wav", "without.wav", Packed(), removed="without_removed.wav")
+assert isinstance(load_model("default"), PackedModel)
+for rate in (16000, 44100, 48000):
+    x = soundfile.read(f"in/{rate}.wav", dtype="float32")[0].T
+    streamer = Streamer("default", rate, channels=2, max_attenuation=12)
+    parts = [streamer.feed(x[:, i : i + 777]) for i in range(0, x.shape[1], 777)]
+    np.save(f"{sys.argv[1]}/{rate}.npy", np.concatenate([*parts, streamer.flush()], 1))
+    np.save(f"{sys.argv[1]}/{rate}_whole.npy", enhance(x, rate, load_model("default"), strength=0.9))
+assert "torch" not in sys.modules
 """
-    without_torch(program, cwd=tmp_path)
-    for name in ("", "_removed"):
-        assert (tmp_path / f"without{name}.wav").read_bytes() == (tmp_path / f"with{name}.wav").read_bytes()
+    without_torch(program, tmp_path, cwd=noisy_files)
+    model = load_model("default")
+    for rate in RATES:
+        x = soundfile.read(noisy_files / "in" / f"{rate}.wav", dtype="float32")[0].T
+        streamer = Streamer(model, rate, channels=2, max_attenuation=12)
+        parts = [streamer.feed(x[:, i : i + 777]) for i in range(0, x.shape[1], 777)]
+        np.testing.assert_array_equal(np.load(tmp_path / f"{rate}.npy"), np.concatenate([*parts, streamer.flush()], 1))
+        np.testing.assert_array_equal(np.load(tmp_path / f"{rate}_whole.npy"), enhance(x, rate, model, strength=0.9))
+
+
+def test_enhancing_leaves_pytorch_alone_where_it_is(noisy_files, tmp_path):
+    """Importing it would take longer than all else."""
+    program = "import sys; from drnmf.cli import main\ntry: main()\nfinally: print('torch' in sys.modules)"
+    command = [sys.executable, "-c", program, "enhance", noisy_files / "in" / "16000.wav", "-o", tmp_path / "out.wav"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "False\n"
+    assert (tmp_path / "out.wav").read_bytes() == (noisy_files / "with" / "16000.wav").read_bytes()
 
 
 @pytest.mark.parametrize(
     ("program", "what"),
     [
         ("from drnmf import DRNMF", "drnmf.DRNMF"),
-        ("import drnmf; drnmf.stft", "drnmf.stft"),
-        ("from drnmf import audio; audio.read(sys.argv[1])", "audio.read"),
-        ("from drnmf import load_model; load_model('default')", "the model default"),
-        ("from drnmf import Streamer; Streamer('default', 48000)", "the model default"),
-        ("import numpy as np, drnmf; drnmf.enhance(np.zeros(16000), 16000)", "the model default"),
+        ("import drnmf; drnmf.sparse_nmf", "drnmf.sparse_nmf"),
+        (
+            "from drnmf import load_model; load_model('lstm')",
+            "lstm: is of the kind 'LSTMMask', which has no compiled form and",
+        ),
+        (
+            "from drnmf import Streamer; Streamer('lstm')",
+            "lstm: is of the kind 'LSTMMask', which has no compiled form and",
+        ),
+        (
+            "from drnmf.engines import streams; streams.available = lambda: False\nimport drnmf; drnmf.Streamer()",
+            "the compiled part of drnmf is missing, and without it default",
+        ),
     ],
 )
-def test_what_needs_pytorch_says_so(program, what, speech_dir):
-    _, error = without_torch(program, speech_dir / "austen_0880.flac", status=1)
+def test_what_needs_pytorch_says_so(program, what, tmp_path):
+    save_model(LSTMMask(1, 2), tmp_path / "lstm")
+    _, error = without_torch(program, cwd=tmp_path, status=1)
     assert error.splitlines()[-1] == f"drnmf.errors.InputError: {what} needs PyTorch: pip install 'drnmf[train]'"
 
 
 @pytest.mark.parametrize(
     ("arguments", "what"),
     [
-        (["enhance", "SOUND", "-o", "OUT"], "the model default"),
+        (
+            ["enhance", "SOUND", "-o", "OUT", "-m", "lstm"],
+            "lstm: is of the kind 'LSTMMask', which has no compiled form and",
+        ),
         (["score", "SOUND", "SOUND"], "this command"),
-        (["show", "default"], "this command"),
+        (["export", "default"], "this command"),
     ],
 )
 def test_a_command_that_needs_pytorch_is_one_line(arguments, what, tmp_path, speech_dir):
+    save_model(LSTMMask(1, 2), tmp_path / "lstm")
     paths = {"SOUND": speech_dir / "austen_0880.flac", "OUT": tmp_path / "out.wav"}
-    _, error = without_torch(COMMAND, *(paths.get(a, a) for a in arguments), status=2)
+    _, error = without_torch(COMMAND, *(paths.get(a, a) for a in arguments), status=2, cwd=tmp_path)
     lines = error.splitlines()
     assert len(lines) == 1
     assert lines[0].endswith(f"{what} needs PyTorch: pip install 'drnmf[train]'")
-    assert not list(tmp_path.iterdir())
+    assert [path.name for path in tmp_path.iterdir()] == ["lstm"]
 
 
 @pytest.mark.parametrize(("package", "name"), [("lightning", "Lightning"), ("pydantic", "Pydantic")])

@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+_REMEDY = "pip install 'drnmf[train]'"
+NEEDS_PYTORCH = f"needs PyTorch: {_REMEDY}"
 _PACKAGES = {"torch": "PyTorch", "lightning": "Lightning", "pydantic": "Pydantic"}
 
 
@@ -40,4 +42,4 @@ def needing_pytorch(what: str) -> Iterator[None]:
         package = _PACKAGES.get((error.name or "").partition(".")[0])
         if package is None:
             raise
-        raise InputError(f"{what} needs {package}: pip install 'drnmf[train]'") from None
+        raise InputError(f"{what} needs {package}: {_REMEDY}") from None

@@ -126,10 +126,15 @@ _in_worker: dict[str, Any] = {}  # what a worker is given once
 
 def _start_worker(work: Callable[..., Any], stop: Event, said: "SimpleQueue[Any]") -> None:
     end_with_parent()
-    os.environ["OMP_NUM_THREADS"] = "1"  # several processes with a thread for each core would wait for each other
+    use_one_thread()  # several processes with a thread for each core would wait for each other
+    _in_worker.update(work=work, stop=stop, said=said)
+
+
+def use_one_thread() -> None:
+    """Keep PyTorch to one thread, now or when it is imported: products of single frames are small."""
+    os.environ["OMP_NUM_THREADS"] = "1"
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
-    _in_worker.update(work=work, stop=stop, said=said)
 
 
 def end_with_parent() -> None:

@@ -129,10 +129,10 @@ def test_nan_does_not_vanish():
 
 @pytest.mark.parametrize("name", ["heard_GN", "memory_GU", "sparsity_NU", "weight_bias_N", "gain_1U"])
 def test_wrong_weights_never_reach_c(name):
-    model = network(24, 16)
+    model = network(24, 16).requires_grad_(False)
     W, listener, explainer, scale = model.weights()
-    e = model.expectation()
+    listener, explainer, e = (type(x)(*map(np.asarray, x)) for x in (listener, explainer, model.expectation()))
     e = e._replace(**{name: getattr(e, name)[:-1]})
-    packed = {"listener": listener, "explainer": explainer, "expectation": e, "scale_N": scale}
+    packed = {"listener": listener, "explainer": explainer, "expectation": e, "scale_N": scale.numpy()}
     with pytest.raises(InputError, match=f"{name} must be"):
-        pack(W, **packed, n_speech=12, level=1.0, power=1.0, floor=MASK_FLOOR)
+        pack(W.numpy(), **packed, n_speech=12, level=1.0, power=1.0, floor=MASK_FLOOR)

@@ -304,7 +304,7 @@ def test_a_frozen_copy_gives_the_same_and_stays_as_it_is():
     x = noisy()[None].float()
     frozen = model.freeze()
     before, _ = frozen(x)
-    torch.testing.assert_close(before, model(x)[0], rtol=0, atol=0)
+    torch.testing.assert_close(before, model(x)[0], rtol=0, atol=1e-5)  # its weights are rounded once, and better
     assert not before.requires_grad
     with torch.no_grad():
         model.log_W += 1e-2 * torch.randn(model.log_W.shape, generator=seeded())

@@ -10,7 +10,7 @@ from rich.console import Console
 from drnmf.cli import terminal
 from drnmf.cli.base import MODEL, Jobs, MaxAttenuation, ModelName, Overwrite, Quiet, SeparateChannels, Strength, app
 from drnmf.errors import InputError
-from drnmf.parallel import stop_like_ctrl_c
+from drnmf.parallel import stop_like_ctrl_c, use_one_thread
 
 _LOUDNESS = "Bring the result to this loudness, such as -16 for podcasts. [default: the speech's own]"
 _OUTPUT = "File, FOLDER/, or - for stdout. [default: noisy.enhanced.wav beside noisy.wav]"
@@ -49,7 +49,6 @@ def enhance(
     """
     from drnmf.use import folders
     from drnmf.use.files import PIPE, enhance_file
-    from drnmf.use.streaming import use_one_thread
 
     use_one_thread()
     stop_like_ctrl_c()

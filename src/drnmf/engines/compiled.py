@@ -14,12 +14,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from drnmf.engines.library import REGISTER, TYPES, address, agrees, check, function, load, panels_address, type_name
+from drnmf.engines.library import TYPES, address, agrees, check, function, load, panels_address, type_name
+from drnmf.engines.library import panels as library_panels
 from drnmf.engines.problem import Engine, Gradients, Layers, Needs, Problem, Sums, by_sparsity
 
 _PLAIN = (Tensor, torch.nn.Parameter)  # not the stand-ins that tracing makes: they have no memory
 _BLOCK = 1024  # rows, frames of all sequences, whose activations of all layers are in memory at once
-_PANEL = 208  # the most numbers in a row of a panel
 ROWS = 4  # of a tile: fewer sequences are done one by one
 _WORK = 2**22  # multiplications below which another thread is not worth starting
 
@@ -109,17 +109,9 @@ class Packed(NamedTuple):
     threshold_KN: Tensor  # lambda / alpha
 
 
-def panels(A: Tensor, most: int = _PANEL) -> Tensor:
-    """Matrices (..., rows, columns) as C reads them: (..., panels, rows, width), with zeros after the last column.
-
-    A panel has at most so many columns: by default as many as registers can hold sums, so that it is read once and
-    straight through.
-    """
-    *_, rows, columns = A.shape
-    n = -(-columns // most)
-    width = -(-columns // (n * REGISTER)) * REGISTER
-    padded = torch.nn.functional.pad(A, (0, n * width - columns))
-    return padded.reshape(*A.shape[:-2], rows, n, width).transpose(-3, -2).contiguous()
+def panels(A: Tensor) -> Tensor:
+    """`library.panels` of tensors."""
+    return torch.from_numpy(library_panels(A.detach().numpy()))
 
 
 def activations(x_BTF: Tensor, h0_BN: Tensor, layers: Packed, threshold_KBTN: Tensor | None = None) -> Tensor:

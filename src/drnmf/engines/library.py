@@ -26,6 +26,8 @@ log = logging.getLogger("drnmf")
 TYPES = {"float32": "f32", "float64": "f64"}
 INSTRUCTIONS = ("baseline", "avx2", "avx512")  # which the library is compiled for
 REGISTER = 16  # numbers: the widths of panels are multiples
+_PANEL = 208  # the most numbers in a row of a panel
+_LINE = 64  # bytes of a cache line
 
 
 @cache
@@ -96,6 +98,29 @@ def panels_address(
     if width % REGISTER or n * width < columns:
         raise InputError(f"panels of {width} columns do not hold the {columns} of {name}")
     return address(name, array, (*layers, n, rows, width), dtype)
+
+
+def panels(A: Samples, most: int = _PANEL) -> Samples:
+    """Matrices (..., rows, columns) as C reads them: (..., panels, rows, width), with zeros after the last column.
+
+    A panel has at most so many columns: by default as many as registers can hold sums, so that it is read once and
+    straight through.
+    """
+    *layers, rows, columns = A.shape
+    n = -(-columns // most)
+    width = -(-columns // (n * REGISTER)) * REGISTER
+    padded = np.zeros((*layers, rows, n * width), A.dtype)
+    padded[..., :columns] = A
+    return _aligned(padded.reshape(*layers, rows, n, width).swapaxes(-3, -2))
+
+
+def _aligned(array: Samples) -> Samples:
+    """A copy, one number after the other, that starts with a cache line: from there vectors are read fastest."""
+    room = np.empty(array.nbytes + _LINE, np.uint8)
+    start = -room.ctypes.data % _LINE
+    copy = room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
 
 
 def check(name: str, array: Samples | Tensor, shape: tuple[int, ...], dtype: object) -> None:

@@ -1,4 +1,4 @@
-"""DR-NMF with a recurrent prior in C (`csrc/prior.h`): packed by PyTorch, run without it by `streams.Stream`."""
+"""DR-NMF with a recurrent prior in C (`csrc/prior.h`), packed for `streams.Stream`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import numpy as np
 from drnmf.engines import library
 from drnmf.engines.streams import CNetwork, CPrior, frames
 from drnmf.errors import InputError
+from drnmf.maths import expectation
 from drnmf.signal.audio import Samples
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
-    from drnmf.maths.prior import Expectation, Layers
+Layers = expectation.Layers[Samples]
+Expectation = expectation.Expectation[Samples]
 
 
 class PriorNetwork(NamedTuple):
@@ -91,45 +92,49 @@ class PriorNetwork(NamedTuple):
 
 
 def pack(
-    W_FN: Tensor,
+    W_FN: Samples,
     *,
     listener: Layers,
     explainer: Layers,
     expectation: Expectation,
-    scale_N: Tensor,
+    scale_N: Samples,
     n_speech: int,
     level: float,
     power: float,
     floor: float,
+    dtype: str = "float32",
 ) -> PriorNetwork:
-    """Pack a network; C trusts the shapes, so they are looked at here."""
-    import torch
+    """Pack a network; C trusts the shapes, so they are looked at here.
 
-    from drnmf.engines.compiled import panels
-
+    All numbers are computed as precisely as they are given, and rounded once, to `dtype`.
+    """
     F, N = W_FN.shape
     e = expectation
     U = len(e.memory_bias_G) // 3
     for layers in (listener, explainer):
-        _check_shapes(layers, W_FN.dtype, K=len(layers.alpha_KN), N=N)
-    _check_shapes(expectation, W_FN.dtype, N=N, U=U, G=3 * U, **{"1": 1})
+        _check_shapes(layers, K=len(layers.alpha_KN), N=N)
+    _check_shapes(expectation, N=N, U=U, G=3 * U, **{"1": 1})
     if scale_N.shape != (N,) or not 0 < n_speech < N:
         raise InputError(f"{N} atoms need as many scales and fewer speech atoms, got {len(scale_N)} and {n_speech}")
-    heard_r, heard_z, heard_n = e.heard_GN.chunk(3)
-    bias_r, bias_z, heard_bias_n = e.heard_bias_G.chunk(3)
-    remembered_r, remembered_z, remembered_n = e.memory_bias_G.chunk(3)
+
+    def array(*parts: Samples) -> Samples:
+        return np.ascontiguousarray(np.concatenate(parts), dtype)
+
+    heard_r, heard_z, heard_n = np.split(e.heard_GN, 3)
+    bias_r, bias_z, heard_bias_n = np.split(e.heard_bias_G, 3)
+    remembered_r, remembered_z, remembered_n = np.split(e.memory_bias_G, 3)
     network = PriorNetwork(
-        gram_NN=_array(panels(-W_FN.mT @ W_FN)),
-        rate_KN=_array(1 / torch.cat([listener.alpha_KN, explainer.alpha_KN])),
-        sparsity_KN=_array(torch.cat([listener.sparsity_KN, explainer.sparsity_KN])),
-        heard_NG=_array(panels(torch.cat([heard_n, heard_r, heard_z]).mT)),
-        memory_UG=_array(panels(e.memory_GU.mT)),
-        gate_bias=_array(torch.cat([heard_bias_n, bias_r + remembered_r, bias_z + remembered_z, remembered_n])),
-        maps_UM=_array(panels(torch.cat([e.sparsity_NU, e.weight_NU, e.gain_1U]).mT)),
-        map_bias_M=_array(torch.cat([e.sparsity_bias_N, e.weight_bias_N, e.gain_bias_1])),
-        scale_N=_array(scale_N),
-        atoms_NF=_array(panels(W_FN.mT, F)),
-        silent=np.empty(0, library.type_name(W_FN.dtype)),
+        gram_NN=library.panels(array(-W_FN.T @ W_FN)),
+        rate_KN=array(1 / listener.alpha_KN, 1 / explainer.alpha_KN),
+        sparsity_KN=array(listener.sparsity_KN, explainer.sparsity_KN),
+        heard_NG=library.panels(array(heard_n, heard_r, heard_z).T),
+        memory_UG=library.panels(array(e.memory_GU).T),
+        gate_bias=array(heard_bias_n, bias_r + remembered_r, bias_z + remembered_z, remembered_n),
+        maps_UM=library.panels(array(e.sparsity_NU, e.weight_NU, e.gain_1U).T),
+        map_bias_M=array(e.sparsity_bias_N, e.weight_bias_N, e.gain_bias_1),
+        scale_N=array(scale_N),
+        atoms_NF=library.panels(array(W_FN).T, F),
+        silent=np.concatenate([array(explainer.h0_N, listener.h0_N), np.zeros(U, dtype)]),
         n_listening=len(listener.alpha_KN),
         n_features=F,
         n_speech=n_speech,
@@ -137,20 +142,13 @@ def pack(
         power=power,
         floor=floor,
     )
-    start = (explainer.h0_N[None], listener.h0_N[None], W_FN.new_zeros(1, U))
-    _, _, *state = network.weighted(W_FN.new_zeros(1, 1, F), *start)
-    return network._replace(silent=_array(torch.cat(state, 1)[0]))
+    _, after = frames(network, np.zeros((1, 1, F), dtype), network.silent[None])
+    return network._replace(silent=after[0])
 
 
-def _array(tensor: Tensor) -> Samples:
-    array: Samples = tensor.detach().contiguous().numpy()
-    return array
-
-
-def _check_shapes(values: Layers | Expectation, dtype: torch.dtype, **sizes: int) -> None:
+def _check_shapes(values: Layers | Expectation, **sizes: int) -> None:
     """Names end in their shapes."""
-    for name, tensor in values._asdict().items():
+    for name, array in values._asdict().items():
         expected = tuple(sizes[letter] for letter in name.rpartition("_")[2])
-        if tensor.shape != expected or tensor.dtype != dtype:
-            found = f"{tuple(tensor.shape)} of {tensor.dtype}"
-            raise InputError(f"{name} must be {expected} of {dtype}, got {found}")
+        if array.shape != expected:
+            raise InputError(f"{name} must be {expected}, got {array.shape}")

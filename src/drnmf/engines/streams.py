@@ -1,6 +1,6 @@
 """A whole network in C: frame by frame, and from sound to sound, as `streaming` needs it.
 
-Where `steps.c` is not compiled, PyTorch does the same, slower. A network is packed by PyTorch, and runs without it.
+Where `steps.c` is not compiled, PyTorch does the same, slower. Nothing here needs it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from drnmf.engines import library
 from drnmf.errors import InputError
 from drnmf.parallel import Alone
 from drnmf.signal import BINS, HOP, WINDOW
-from drnmf.signal.audio import Samples
+from drnmf.signal.audio import Array, Samples, as_array, like
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -118,7 +118,7 @@ class Network(NamedTuple):
         return frames(self, x_BTF, h0_BN)[0]
 
 
-def frames(network: Packed, x_BTF: Tensor, state_BS: Tensor) -> tuple[Tensor, Tensor]:
+def frames(network: Packed, x_BTF: Array, state_BS: Array) -> tuple[Array, Array]:
     """What masks are made of, (B, T, N), for frames x = magnitude^power from a state; and the state after them.
 
     With a prior there is one number more than atoms: the mask's gain.
@@ -127,17 +127,17 @@ def frames(network: Packed, x_BTF: Tensor, state_BS: Tensor) -> tuple[Tensor, Te
     (B, T, _), S = x_BTF.shape, state_size(struct)
     library.check("frames", x_BTF, (B, T, struct.F), dtype)
     library.check("the state before them", state_BS, (B, S), dtype)
-    state_BS = state_BS.contiguous().clone()
+    x, after = np.ascontiguousarray(as_array(x_BTF)), np.array(as_array(state_BS), order="C")
     parts = struct.N + bool(struct.prior.U)
-    h_BTP = x_BTF.new_empty(B, T, parts)
+    h_BTP = np.empty((B, T, parts), dtype)
     run, at = library.function("activations", dtype), partial(library.address, dtype=dtype)
-    for x, state, h in zip(x_BTF.contiguous(), state_BS, h_BTP, strict=True):
-        x_at, state_at = at("frames", x, (T, struct.F)), at("a state", state, (S,))
-        h_at = at("activations", h, (T, parts))
+    for b in range(B):
+        x_at, state_at = at("frames", x[b], (T, struct.F)), at("a state", after[b], (S,))
+        h_at = at("activations", h_BTP[b], (T, parts))
         pointers = (ctypes.c_void_p(x_at), ctypes.c_int64(T), ctypes.c_void_p(state_at), ctypes.c_void_p(h_at))
         if not run(ctypes.byref(struct), *pointers):
             raise MemoryError("no memory for a frame")
-    return h_BTP, state_BS
+    return like(x_BTF, h_BTP), like(x_BTF, after)
 
 
 def state_size(network: CNetwork) -> int:
@@ -146,7 +146,8 @@ def state_size(network: CNetwork) -> int:
 
 
 @cache
-def _agrees() -> bool:
+def available() -> bool:
+    """Whether networks can run: `steps.c` is compiled, and fits."""
     compiled = library.load()
     structs = {"network": CNetwork, "stream": _Stream}
     return compiled is not None and all(library.agrees(compiled, name, struct) for name, struct in structs.items())
@@ -156,48 +157,46 @@ def usable(x: Tensor) -> bool:
     """Whether compiled networks can take tensors like `x`."""
     from drnmf.engines import compiled as steps
 
-    return steps.usable(x) and _agrees()
+    return steps.usable(x) and available()
 
 
 def pack(
-    W_KFN: Tensor,
+    W_KFN: Samples,
     *,
-    alpha_KN: Tensor,
-    sparsity_KN: Tensor,
-    reconstruction_FN: Tensor,
+    alpha_KN: Samples,
+    sparsity_KN: Samples,
+    reconstruction_FN: Samples,
     n_speech: int,
     level: float,
     power: float,
     floor: float,
-    h0_N: Tensor,
+    h0_N: Samples,
     warm_start: bool = True,
     residual_first_layer: bool = True,
+    dtype: str = "float32",
 ) -> Network:
     """Pack a network in the form that reads less memory: the Gram form only reads the rows of A of active atoms.
 
-    `h0_N` is where the first frame starts, and without `warm_start` every other.
+    `h0_N` is where the first frame starts, and without `warm_start` every other. All numbers are computed as precisely
+    as they are given, and rounded once, to `dtype`.
     """
-    import torch
-
-    from drnmf.engines import compiled as steps
-
     K, F, N = W_KFN.shape
-    alpha_KN = alpha_KN.expand(K, N)
-    rate_KN, threshold_KN = 1 / alpha_KN, (sparsity_KN / alpha_KN).contiguous()
+    alpha_KN = np.broadcast_to(alpha_KN, (K, N))
     W, A, atoms = None, None, None
     if N <= F:
-        identity, scaled_KFN = torch.eye(N, dtype=W_KFN.dtype), W_KFN / alpha_KN[:, None]
-        A_KNN = identity - W_KFN.mT @ scaled_KFN
-        A_KNN[0] = A_KNN[0] if residual_first_layer else identity
-        W, A = steps.panels(scaled_KFN).numpy(), steps.panels(A_KNN).numpy()
+        scaled_KFN = W_KFN / alpha_KN[:, None]
+        A_KNN = np.eye(N) - W_KFN.swapaxes(1, 2) @ scaled_KFN
+        A_KNN[0] = A_KNN[0] if residual_first_layer else np.eye(N)
+        W, A = (library.panels(matrices.astype(dtype)) for matrices in (scaled_KFN, A_KNN))
     else:
-        atoms = steps.panels(-W_KFN.mT, F).numpy()  # one panel: rows are multiplied by a vector as well
-    reconstruction = steps.panels(reconstruction_FN.mT, F)
-    rate, threshold, out, h0 = (t.numpy() for t in (rate_KN, threshold_KN, reconstruction, h0_N))
+        # one panel: rows are multiplied by a vector as well
+        atoms = library.panels(-W_KFN.swapaxes(1, 2).astype(dtype), F)
+    out = library.panels(reconstruction_FN.T.astype(dtype), F)
+    rate, threshold, h0 = (x.astype(dtype, order="C") for x in (1 / alpha_KN, sparsity_KN / alpha_KN, h0_N))
     arrays = W, A, atoms, rate, threshold, out, None if warm_start else h0, h0
     network = Network(*arrays, F, n_speech, residual_first_layer, level, power, floor)
-    h_BTN = network.activations(W_KFN.new_zeros(1, 1, F), h0_N[None])
-    return network._replace(silent=h_BTN[0, 0].numpy())
+    _, after = frames(network, np.zeros((1, 1, F), dtype), h0[None])
+    return network._replace(silent=after[0])
 
 
 class _Stream(ctypes.Structure):

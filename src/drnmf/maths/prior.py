@@ -20,32 +20,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from drnmf.maths import expectation
+from drnmf.maths.expectation import BOUND as BOUND
 from drnmf.maths.thresholding import unfolded_ista
 
-BOUND = 4.0  # of a logarithm: an expectation changes a threshold by a factor of at most 55
-
-
-class Layers(NamedTuple):
-    """What the iterations over one dictionary have of their own."""
-
-    alpha_KN: Tensor
-    sparsity_KN: Tensor
-    h0_N: Tensor
-
-
-class Expectation(NamedTuple):
-    """A GRU, its gates in the order reset, update, new; and the three maps of what it remembers."""
-
-    heard_GN: Tensor
-    heard_bias_G: Tensor
-    memory_GU: Tensor
-    memory_bias_G: Tensor
-    sparsity_NU: Tensor
-    sparsity_bias_N: Tensor
-    weight_NU: Tensor
-    weight_bias_N: Tensor
-    gain_1U: Tensor
-    gain_bias_1: Tensor
+Layers = expectation.Layers[Tensor]
+Expectation = expectation.Expectation[Tensor]
 
 
 class Memory(NamedTuple):

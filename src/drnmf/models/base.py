@@ -1,27 +1,20 @@
 """What every model answers: a mask for magnitudes, how it begins, streams and is exported, what can be seen of it."""
 
 import copy
-import inspect
-import math
-import types
-import typing
 from collections.abc import Mapping
 from typing import Any, ClassVar, Protocol, Self
 
 import torch
 from torch import Tensor, nn
 
-from drnmf.errors import InputError, shown
+from drnmf.engines.library import type_name
+from drnmf.errors import InputError
 from drnmf.models.graph import Frame, Graph
-from drnmf.signal.audio import Samples
+from drnmf.models.options import check_size
+from drnmf.signal.arrays import Samples, as_array
 
 State = tuple[Tensor, ...]
 """What a model carries from one call to the next, batch first; empty for models that look at single frames."""
-
-
-MOST, MOST_WEIGHTS = 1_000_000, 2**26
-"""Of any number that is an option, and of weights: far above what is ever trained."""
-MOST_OF = {"n_layers": 1000, "n_listening": 1000, "n_iter": 10_000, "n_atoms": 10_000}
 
 
 class SoundStream(Protocol):
@@ -76,7 +69,7 @@ class Separator(nn.Module):
         """
         with torch.device("meta"):
             model = cls(**config)
-        _check_size(sum(tensor.numel() for tensor in model.state_dict().values()))
+        check_size(sum(tensor.numel() for tensor in model.state_dict().values()))
         return model if like is None else model.to(like.dtype).to_empty(device=like.device)
 
     @classmethod
@@ -120,6 +113,16 @@ class Separator(nn.Module):
         """A copy that is no longer trained: no gradients, and what depends on the weights alone is computed once."""
         return copy.deepcopy(self).eval().requires_grad_(False)
 
+    def ready(self) -> Self:
+        """Frozen for sound: in single precision, where it was stored in half of that."""
+        is_half = any("float16" in str(tensor.dtype) for tensor in self.state_dict().values())  # or bfloat16
+        return (copy.deepcopy(self).float() if is_half else self).freeze()
+
+    def numbers(self) -> tuple[dict[str, Samples], str]:
+        """Its weights in double precision by name, and the type that they have: what `models.packed` takes."""
+        arrays = {name: tensor.detach().double().numpy() for name, tensor in self.state_dict().items()}
+        return arrays, type_name(self.like.dtype)
+
     def stream(self, **settings: Any) -> SoundStream | None:
         """A frozen model as compiled code, or None. `engines.streams.Stream` explains the arguments."""
         return None
@@ -142,6 +145,13 @@ class Separator(nn.Module):
     def heard(self, magnitude: Tensor) -> dict[str, Tensor]:
         """What its atoms do over time, (T, N) by name, in magnitudes (T, F); the first are the activations."""
         return {}
+
+    @torch.no_grad()
+    def look(self, magnitude: Samples) -> tuple[Samples, dict[str, Samples]]:
+        """The mask (T, F) for magnitudes (T, F), and `heard`, all as arrays."""
+        X = torch.from_numpy(magnitude).to(self.like)
+        mask, _ = self(X[None])
+        return as_array(mask[0]), {name: as_array(values) for name, values in self.heard(X).items()}
 
     @property
     def like(self) -> Tensor:
@@ -167,62 +177,6 @@ class Separator(nn.Module):
                 raise InputError(f"the state has shapes {given}, this model and these magnitudes need {expected}")
             if any(s.is_floating_point() and (s.dtype, s.device) != (weight.dtype, weight.device) for s in state):
                 raise InputError(f"the state is not {weight.dtype} on {weight.device} as the model is")
-
-
-def check_options(kind: type[Separator], options: Mapping[str, Any]) -> None:
-    """Refuse options of other types than the constructor's, and models larger than any that one would make.
-
-    Whoever reads options from a file asks this first: a few bytes can name a model of terabytes.
-    """
-    hints = typing.get_type_hints(kind.__init__)
-    for name, value in options.items():
-        if name in hints and not _is_a(hints[name], value):
-            raise InputError(f"{name} must be {_words(hints[name])}, got {shown(value)}")
-        if isinstance(value, int | float) and not abs(value) <= MOST:
-            raise InputError(f"{name} must be a finite number of at most {MOST}, got {shown(value)}")
-    parameters = inspect.signature(kind.__init__).parameters
-    names = [name for name in ("n_layers", "n_features", "n_atoms", "context") if name in parameters]
-    sizes = {name: options.get(name, parameters[name].default) for name in names}
-    _check_size(math.prod(size for size in sizes.values() if isinstance(size, int)))
-    for name, most in MOST_OF.items():
-        if options.get(name, 1) > most:
-            raise InputError(f"{name} must be at most {most}, got {options[name]}")
-
-
-def check_names(kind: type[Separator], options: Mapping[str, Any]) -> None:
-    """Refuse options that the constructor does not have, and tell one that it needs, with those it knows."""
-    parameters = dict(inspect.signature(kind).parameters)
-    parameters.pop("generator", None)
-    is_open = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
-    unknown = [name for name in options if name not in parameters and not is_open]
-    missing = [name for name, p in parameters.items() if p.default is p.empty and name not in options and not is_open]
-    if unknown or missing:
-        mistake = f"has no option {shown(unknown[0])}" if unknown else f"needs {missing[0]}"
-        raise InputError(f"{kind.__name__} {mistake}; known: {', '.join(parameters)}")
-
-
-def _check_size(weights: int) -> None:
-    if weights > MOST_WEIGHTS:
-        raise InputError(f"a model with {weights} weights is too large; {MOST_WEIGHTS} is the most")
-
-
-def _is_a(hint: Any, value: object) -> bool:
-    """Whether a value is what a type hint says; a whole number is a float, but neither is true nor false."""
-    match typing.get_origin(hint):
-        case types.UnionType | typing.Union:
-            return any(_is_a(inner, value) for inner in typing.get_args(hint))
-        case typing.Literal:
-            return value in typing.get_args(hint)
-    wanted = int | float if hint is float else hint
-    return isinstance(value, wanted) and (hint is bool or not isinstance(value, bool))
-
-
-def _words(hint: Any) -> str:
-    """A type hint for people."""
-    words = {int: "a whole number", float: "a number", bool: "true or false", types.NoneType: "null"}
-    if typing.get_origin(hint) is typing.Literal:
-        return f"one of {', '.join(typing.get_args(hint))}"
-    return " or ".join(words.get(inner, inner.__name__) for inner in typing.get_args(hint) or [hint])
 
 
 def given(arguments: dict[str, Any]) -> dict[str, Any]:

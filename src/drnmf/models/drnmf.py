@@ -11,12 +11,13 @@ from drnmf.engines.scan import scan
 from drnmf.errors import InputError
 from drnmf.maths.nmf import check_dictionary, unit_norm
 from drnmf.maths.thresholding import check_alpha, lipschitz
+from drnmf.models import drnmf_packed
 from drnmf.models.base import Separator, State, given, numbered
+from drnmf.models.drnmf_packed import Per
 from drnmf.models.graph import Frame, Graph
-from drnmf.models.masks import MASK_FLOOR, dictionary_mask, split_sources
+from drnmf.models.masks import dictionary_mask, split_sources
 from drnmf.signal.level import running_level
 
-Per = Literal["layer", "atom"]
 _LEAST_LOG_WEIGHT = -15.0  # of an atom against that with the most: steps a million times shorter
 
 
@@ -62,7 +63,7 @@ class DRNMF(Separator):
         generator: source of the random dictionaries.
     """
 
-    removed_options: ClassVar = {"transition": False, "momentum": False}
+    removed_options: ClassVar = drnmf_packed.Options.removed_options
     log_sparsity: Tensor
     network: streams.Network | None = None  # the weights of a frozen model, as compiled code takes them
     _frozen: Weights | None = None
@@ -90,7 +91,7 @@ class DRNMF(Separator):
     ) -> None:
         n_speech = split_sources(n_atoms, n_speech)
         super().__init__(**given(locals()))
-        _check_options(self.config)
+        drnmf_packed.Options(**self.config)  # which refuses what makes no sense
         self.n_speech = n_speech
         self.level = level
         self.power = power
@@ -206,15 +207,7 @@ class DRNMF(Separator):
         model = super().freeze()
         model._frozen = model.weights()
         if streams.usable(model._frozen.W_KFN):
-            model.network = streams.pack(
-                **model._frozen._asdict(),
-                warm_start=self.warm_start,
-                residual_first_layer=self.residual_first_layer,
-                n_speech=self.n_speech,
-                level=self.level or 0.0,
-                power=self.power,
-                floor=MASK_FLOOR,
-            )
+            model.network = drnmf_packed.pack(drnmf_packed.Options(**self.config), *model.numbers())
         return model
 
     def stream(self, **settings: Any) -> streams.Stream | None:
@@ -319,24 +312,3 @@ def eigenvector(W: Tensor) -> Tensor:
     else:
         v = torch.linalg.eigh((W.mT @ W).double())[1][:, -1].abs()
     return v.clamp_min(1e-6 * float(v.max()))
-
-
-def _check_options(config: dict[str, Any]) -> None:
-    allowed = {
-        "sparsity_per": ("layer", "atom"),
-        "alpha_per": ("layer", "atom"),
-        "alpha_range": ("free", "weighted"),
-        "first_layer": ("paper", "original"),
-        "reconstruction": ("shared", "separate"),
-    }
-    for name, values in allowed.items():
-        if config[name] not in values:
-            raise InputError(f"{name} must be one of {', '.join(values)}, got {config[name]!r}")
-    for name in ("n_layers", "n_features"):
-        if not config[name] >= 1:
-            raise InputError(f"{name} must be at least 1, got {config[name]}")
-    for name in ("level", "power", "epsilon"):
-        if config[name] is not None and not config[name] > 0:
-            raise InputError(f"{name} must be positive, got {config[name]}")
-    if not config["sparsity"] >= 0:
-        raise InputError(f"sparsity must not be negative, got {config['sparsity']}")

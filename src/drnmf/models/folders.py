@@ -1,28 +1,44 @@
 """A model is a folder: config.json says what it is, model.safetensors holds its weights. No pickle."""
 
 import json
+import math
 import os
 import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from hashlib import sha256
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from safetensors import SafetensorError
+import numpy as np
+from safetensors import SafetensorError, deserialize
 
-from drnmf.errors import InputError, needing_pytorch, shown
+from drnmf.engines import streams
+from drnmf.engines.library import type_name
+from drnmf.errors import NEEDS_PYTORCH, InputError, shown
 from drnmf.files import make_folder, read_plain, write_together
+from drnmf.models import drnmf_packed, prior_packed
+from drnmf.models.options import check_names, check_options, check_size
+from drnmf.models.packed import PackedModel
 from drnmf.signal import HOP, SAMPLE_RATE, WINDOW
+from drnmf.signal.arrays import Samples
 
 if TYPE_CHECKING:
     from drnmf.models.base import Separator
 
+PACKED: dict[str, tuple[Any, Any]] = {
+    "DRNMF": (drnmf_packed.PackedDRNMF, drnmf_packed.Options),
+    "PriorDRNMF": (prior_packed.PackedPriorDRNMF, prior_packed.Options),
+}
+"""Kinds of models that have a form in C, and that form's options."""
 FORMAT = 1
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 MOST_CONFIG = 2**20
 _MOST_HEADER = 2**16  # a tensor's share of the weights' header is its name, type and shape
 _LAST_WITH_ALL = "d82fef1"  # the last commit with all options that were ever written
 _FRONT_END = {"sample_rate": SAMPLE_RATE, "window": WINDOW, "hop": HOP}
+_TYPES = {"F16": np.float16, "F32": np.float32, "F64": np.float64}
 
 
 def save_model(model: "Separator", folder: str | Path) -> None:
@@ -40,29 +56,92 @@ def save_model(model: "Separator", folder: str | Path) -> None:
 
 
 def load_model(folder_or_name: str | Path) -> "Separator":
-    """Read a model from its folder or, by its name, one that comes with the package (`bundled_models`)."""
-    folder = _find(folder_or_name)
-    with needing_pytorch(f"the model {folder_or_name}"):
-        import safetensors.torch
+    """Read a model from its folder or, by its name, one that comes with the package (`bundled_models`).
 
+    Where there is no PyTorch the result is a `PackedModel`, which can be used and looked at, but not trained.
+    """
+    folder = _find(folder_or_name)
+    try:
         from drnmf.models.kinds import kind_of
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        return _load_packed(folder) or _refuse(folder, folder_or_name)  # type: ignore[return-value]
+    import safetensors.torch
+
     config = _read_config(folder / CONFIG)
     try:
         kind = kind_of(config.get("model"))
     except InputError as error:
         raise InputError(f"{folder / CONFIG}: {error}") from None
     # shapes first: then nothing is read that could not belong to them
-    model = _empty(kind, config["config"], folder / CONFIG)
-    weights = _read_weights(folder / WEIGHTS, model, config.get("sha256"))
-    try:
+    with _about_options(folder / CONFIG, kind.__name__):
+        model = kind.empty(**_checked_options(kind, config["config"], kind.__name__))
+    sizes = [tensor.numel() for tensor in model.state_dict().values()]
+    weights = _read_weights(folder / WEIGHTS, sizes, config.get("sha256"))
+    with _about_weights(folder):
         tensors = safetensors.torch.load(weights)
         # copies, since PyTorch aligns its own memory and safetensors does not
         model.load_state_dict({name: tensor.clone() for name, tensor in tensors.items()}, assign=True)
-    except (SafetensorError, RuntimeError, KeyError) as error:
-        reason = textwrap.shorten(str(error), 160)
-        raise InputError(f"{folder}: config and weights do not belong together: {reason}") from None
-    _check_numbers(model, folder / WEIGHTS)
+    numbers = [tensor for tensor in model.state_dict().values() if tensor.is_floating_point() or tensor.is_complex()]
+    types = {type_name(tensor.dtype) for tensor in numbers}
+    _check_numbers(types, lambda: all(bool(tensor.isfinite().all()) for tensor in numbers), folder / WEIGHTS)
     return model.eval()
+
+
+def load_ready(folder_or_name: str | Path) -> "Separator | PackedModel":
+    """A model to be used as it is: in C if it can be, since importing PyTorch would take longest of all."""
+    return _load_packed(_find(folder_or_name)) or load_model(folder_or_name)
+
+
+def _load_packed(folder: Path) -> PackedModel | None:
+    """A model in C, without PyTorch; None if it has no such form, or nothing is compiled here."""
+    config = _read_config(folder / CONFIG)
+    name = config.get("model")
+    if not isinstance(name, str) or name not in PACKED or not streams.available():
+        return None
+    kind, options_of = PACKED[name]
+    with _about_options(folder / CONFIG, name):
+        options = options_of(**_checked_options(options_of, config["config"], name))
+        shapes = options.shapes()
+        sizes = [math.prod(shape) for shape in shapes.values()]
+        check_size(sum(sizes))
+    content = _read_weights(folder / WEIGHTS, sizes, config.get("sha256"))
+    with _about_weights(folder):
+        arrays = _arrays(content, shapes)
+    types = {str(array.dtype) for array in arrays.values()}
+    _check_numbers(types, lambda: all(np.isfinite(array).all() for array in arrays.values()), folder / WEIGHTS)
+    weights = {name: array.astype(np.float64) for name, array in arrays.items()}
+    model: PackedModel = kind(options, weights, "float64" if types == {"float64"} else "float32")
+    return model
+
+
+def _arrays(content: bytes, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Samples]:
+    """Arrays of these names and shapes, and no others."""
+    stored = dict(deserialize(content))  # type: ignore[no-untyped-call]
+    found = {name: (part["dtype"], tuple(part["shape"]), part["data"]) for name, part in stored.items()}
+    for name in [*(found.keys() - shapes.keys()), *(shapes.keys() - found.keys())]:
+        raise KeyError(f"{name} is in one of them only")
+    for name, (_, shape, _) in found.items():
+        if shape != shapes[name]:
+            raise KeyError(f"size mismatch for {name}: {shape} is stored, {shapes[name]} needed")
+    return {name: _array(*stored) for name, stored in found.items()}
+
+
+def _array(type_: str, shape: tuple[int, ...], data: bytes) -> Samples:
+    if type_ == "BF16":  # which numpy does not have: the upper half of a float32
+        return (np.frombuffer(data, np.uint16).astype(np.uint32) << 16).view(np.float32).reshape(shape)
+    if type_ not in _TYPES:
+        raise KeyError(f"numbers of type {type_}")
+    return np.frombuffer(data, _TYPES[type_]).reshape(shape)
+
+
+def _refuse(folder: Path, folder_or_name: str | Path) -> NoReturn:
+    """Say why a model cannot be used without PyTorch."""
+    kind = _read_config(folder / CONFIG).get("model")
+    if kind in list(PACKED):
+        raise InputError(f"the compiled part of drnmf is missing, and without it {folder_or_name} {NEEDS_PYTORCH}")
+    raise InputError(f"{folder_or_name}: is of the kind {shown(kind)}, which has no compiled form and {NEEDS_PYTORCH}")
 
 
 def bundled_models() -> list[str]:
@@ -101,24 +180,36 @@ def _read_config(path: Path) -> dict[str, Any]:
     return config
 
 
-def _empty(kind: type["Separator"], options: Any, path: Path) -> "Separator":
-    """A model of the shapes that its configuration names, without memory for them."""
-    from drnmf.models.base import check_names, check_options
+def _checked_options(kind: Any, options: Any, name: str) -> dict[str, Any]:
+    """Options that the constructor of a kind of model takes."""
+    known = _known_options(kind, options)
+    check_options(kind, known)
+    check_names(kind, known, name)
+    return known
 
+
+@contextmanager
+def _about_options(path: Path, name: str) -> Iterator[None]:
     try:
-        options = _known_options(kind, options)
-        check_options(kind, options)
-        check_names(kind, options)
-        return kind.empty(**options)
+        yield
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-        raise InputError(f"{path}: no {kind.__name__} has such options: {textwrap.shorten(str(error), 160)}") from None
+        raise InputError(f"{path}: no {name} has such options: {textwrap.shorten(str(error), 160)}") from None
 
 
-def _read_weights(path: Path, model: "Separator", digest: object) -> bytes:
-    """The file's content, if it can hold the weights of this model and no more."""
-    most = sum(8 * tensor.numel() + _MOST_HEADER for tensor in model.state_dict().values())
+@contextmanager
+def _about_weights(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except (SafetensorError, RuntimeError, KeyError) as error:
+        reason = textwrap.shorten(str(error), 160)
+        raise InputError(f"{folder}: config and weights do not belong together: {reason}") from None
+
+
+def _read_weights(path: Path, sizes: Sequence[int], digest: object) -> bytes:
+    """The file's content, if it can hold weights of these sizes and no more."""
+    most = sum(8 * size + _MOST_HEADER for size in sizes)
     try:
         weights = read_plain(path, most)
     except InputError as error:
@@ -128,19 +219,15 @@ def _read_weights(path: Path, model: "Separator", digest: object) -> bytes:
     return weights
 
 
-def _check_numbers(model: "Separator", path: Path) -> None:
-    """Refuse weights that would make sound of NaN, or that PyTorch stores but does not compute with."""
-    import torch
-
-    numbers = [tensor for tensor in model.state_dict().values() if tensor.is_floating_point() or tensor.is_complex()]
-    types = {str(tensor.dtype).removeprefix("torch.") for tensor in numbers}
+def _check_numbers(types: Set[str], are_finite: Callable[[], bool], path: Path) -> None:
+    """Refuse weights that would make sound of NaN, or that can be stored but not computed with."""
     if len(types) > 1 or not types <= {"float16", "bfloat16", "float32", "float64"}:
         raise InputError(f"{path}: its weights are {' and '.join(sorted(types))}; save them as float32")
-    if not all(torch.isfinite(tensor).all() for tensor in numbers):
+    if not are_finite():
         raise InputError(f"{path}: holds weights that are NaN or infinite; use another model")
 
 
-def _known_options(kind: type["Separator"], options: dict[str, Any]) -> dict[str, Any]:
+def _known_options(kind: Any, options: dict[str, Any]) -> dict[str, Any]:
     """A model's options without those that this version has removed, where the model did not use them."""
     options = dict(options)
     for name, off in kind.removed_options.items():

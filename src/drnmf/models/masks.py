@@ -1,22 +1,23 @@
 """From the sources' spectra to a mask: equation (2) of the paper."""
 
-from torch import Tensor
-
 from drnmf.errors import InputError
+from drnmf.signal.arrays import Array, functions
 
 MASK_FLOOR = 1e-5
 """Below the spectrum of the rounding noise of 16-bit audio, which is about 1e-4 per bin."""
 
 
-def ratio_mask(speech: Tensor, noise: Tensor, *, floor: float = MASK_FLOOR) -> Tensor:
+def ratio_mask(speech: Array, noise: Array, *, floor: float = MASK_FLOOR) -> Array:
     """Equation (2), M = Y / (Y + V), with the sum held above `floor`: at silence M is 0 and its gradient finite."""
-    return speech / (speech + noise).clamp_min(floor)
+    total = speech + noise
+    mask: Array = speech / functions(total).clip(total, floor, None)
+    return mask
 
 
-def dictionary_mask(h: Tensor, W: Tensor, n_speech: int) -> Tensor:
+def dictionary_mask(h: Array, W: Array, n_speech: int) -> Array:
     """The ratio mask of activations h (..., N) under W = [W_speech, W_noise] (F, N)."""
-    speech = h[..., :n_speech] @ W[:, :n_speech].mT
-    noise = h[..., n_speech:] @ W[:, n_speech:].mT
+    speech = h[..., :n_speech] @ W[:, :n_speech].T
+    noise = h[..., n_speech:] @ W[:, n_speech:].T
     return ratio_mask(speech, noise)
 
 

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from drnmf.engines import gru_cluster, streams
-from drnmf.engines.prior_network import PriorNetwork, pack
+from drnmf.engines.prior_network import PriorNetwork
 from drnmf.engines.scan import scan
-from drnmf.errors import InputError
 from drnmf.maths import prior
 from drnmf.maths.nmf import check_dictionary, unit_norm
-from drnmf.models.base import Separator, State
+from drnmf.models import prior_packed
+from drnmf.models.base import Separator, State, given
 from drnmf.models.drnmf import compressed, eigenvector, weighted_alpha
 from drnmf.models.graph import Frame, Graph
 from drnmf.models.masks import MASK_FLOOR, dictionary_mask, split_sources
@@ -94,12 +94,8 @@ class PriorDRNMF(Separator):
         generator: torch.Generator | None = None,
     ) -> None:
         n_speech = split_sources(n_atoms, n_speech)
-        # all arguments but the generator make the network anew
-        config = {name: value for name, value in locals().items() if name not in ("self", "generator", "__class__")}
-        super().__init__(**config)
-        for name in ("n_layers", "n_listening", "n_units", "n_features", "sparsity", "level", "power", "epsilon"):
-            if not config[name] > 0:
-                raise InputError(f"{name} must be above 0, got {config[name]}")
+        super().__init__(**given(locals()))
+        prior_packed.Options(**self.config)  # which refuses what makes no sense
         self.n_speech = n_speech
         self.level = level
         self.power = power
@@ -188,19 +184,8 @@ class PriorDRNMF(Separator):
         """A copy to be used as it is, its weights computed once, and packed for C where that can be used."""
         model = super().freeze()
         model._frozen = model.weights()
-        W_FN, listener, explainer, scale_N = model._frozen
-        if streams.usable(W_FN):
-            model.network = pack(
-                W_FN,
-                listener=listener,
-                explainer=explainer,
-                expectation=model.expectation(),
-                scale_N=scale_N,
-                n_speech=self.n_speech,
-                level=self.level,
-                power=self.power,
-                floor=MASK_FLOOR,
-            )
+        if streams.usable(model._frozen.W_FN):
+            model.network = prior_packed.pack(prior_packed.Options(**self.config), *model.numbers())
         return model
 
     def stream(self, **settings: Any) -> streams.Stream | None:

@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from math import gcd
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import soundfile
@@ -23,12 +23,13 @@ import soxr
 
 from drnmf.errors import InputError, needing_pytorch
 from drnmf.files import staged
+from drnmf.signal.arrays import Array as Array
+from drnmf.signal.arrays import Samples as Samples
+from drnmf.signal.arrays import as_array as as_array
+from drnmf.signal.arrays import like as like
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-Samples = np.ndarray[Any, Any]
-Array = TypeVar("Array", "Tensor", Samples)  # the result is of the kind that was given
 
 log = logging.getLogger("drnmf")
 
@@ -263,24 +264,6 @@ def write(path: Path | str, x: "Tensor | Samples", rate: int, *, subtype: str | 
     x = x[None] if x.ndim == 1 else x
     with Writer(path, rate, x.shape[0], subtype=subtype) as writer:
         writer.write(x)
-
-
-def as_array(x: "Tensor | Samples") -> Samples:
-    """Samples as a plain array, which shares memory with them where it can."""
-    if not isinstance(x, np.ndarray):
-        return x.numpy(force=True)
-    if np.ma.is_masked(x):  # its own functions would not see what is under the mask, others would
-        raise InputError("some samples are masked: fill them, for instance by x.filled(0)")
-    return np.asarray(x)
-
-
-def like(x: Array, y: Samples) -> Array:
-    """The samples y as a tensor where x is one, on its device."""
-    if isinstance(x, np.ndarray):
-        return y
-    import torch
-
-    return torch.from_numpy(y).to(x.device)
 
 
 def default_subtype(path: Path | str, like: str | None = None) -> str:

@@ -9,8 +9,9 @@ import torch
 from pydantic import BaseModel, ValidationError, create_model
 
 from drnmf.errors import InputError
-from drnmf.models.base import Separator, check_options
+from drnmf.models.base import Separator
 from drnmf.models.kinds import kind_of
+from drnmf.models.options import check_options
 from drnmf.signal.spectra import BINS
 from drnmf.training.settings import CHECKED, first_mistake
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from drnmf.errors import InputError
 from drnmf.files import staged
-from drnmf.models.folders import load_model
+from drnmf.models.folders import load_ready
 from drnmf.progress import Progress, silent
 from drnmf.signal import SAMPLE_RATE, audio, media, tags
 from drnmf.signal.audio import Array, Samples
@@ -29,6 +29,7 @@ from drnmf.use.streaming import Streamer, checked
 
 if TYPE_CHECKING:
     from drnmf.models.base import Separator
+    from drnmf.models.packed import PackedModel
 
 log = logging.getLogger("drnmf")
 _Header = audio.Info | media.Media | PipeReader  # all know rate, channels, subtype, seconds, and samples if any does
@@ -48,7 +49,7 @@ _LARGEST_WAV = 2**32 - 2**20  # bytes; what is longer is written as RF64, WAV's 
 def enhance(
     samples: Array,
     sample_rate: int,
-    model: "Separator | str | Path" = "default",
+    model: "Separator | PackedModel | str | Path" = "default",
     *,
     strength: float = 1.0,
     max_attenuation: float | None = None,
@@ -109,7 +110,7 @@ def _block_size(channels: int, rate: int) -> int:
 def enhance_file(
     source: Path | str,
     target: Path | str,
-    model: "Separator | str | Path" = "default",
+    model: "Separator | PackedModel | str | Path" = "default",
     *,
     strength: float = 1.0,
     max_attenuation: float | None = None,
@@ -146,7 +147,7 @@ def enhance_file(
     sound = _open(source, raw)
     subtype = _subtype(target, sound.subtype, raw is not None)
     if isinstance(model, str | Path):
-        model = load_model(model)  # here: what is wrong with it says nothing about the source
+        model = load_ready(model)  # here: what is wrong with it says nothing about the source
     with _about(source):
         streamer = Streamer(
             model,

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from drnmf.errors import InputError
 from drnmf.files import MEDIA, SUFFIXES, find_audio, left_out
-from drnmf.models.folders import load_model
+from drnmf.models.folders import load_ready
 from drnmf.parallel import in_processes
 from drnmf.progress import Progress, silent
 from drnmf.use.files import PIPE, enhance_file
 
 if TYPE_CHECKING:
     from drnmf.models.base import Separator
+    from drnmf.models.packed import PackedModel
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ def shard(tasks: Sequence[Task], part: str) -> list[Task]:
 
 def enhance_tree(
     tasks: Sequence[Task],
-    model: "Separator | str | Path" = "default",
+    model: "Separator | PackedModel | str | Path" = "default",
     *,
     overwrite: bool = False,
     jobs: int = 1,
@@ -143,7 +144,7 @@ def enhance_tree(
     is_done = [not overwrite and all(path.exists() for path in _written(task)) for task in tasks]
     skipped = [task for task, done in zip(tasks, is_done, strict=True) if done]
     left = [task for task, done in zip(tasks, is_done, strict=True) if not done]
-    model = load_model(model) if isinstance(model, str | Path) else model
+    model = load_ready(model) if isinstance(model, str | Path) else model
     work = partial(_attempt, model=model, overwrite=overwrite, **settings)
     results: dict[int, str | None] = {}
     for number, failure in in_processes(work, left, jobs, progress):

@@ -17,11 +17,13 @@ from rich.live import Live
 from rich.text import Text
 
 from drnmf.errors import InputError
+from drnmf.parallel import use_one_thread
 from drnmf.signal.audio import Samples
-from drnmf.use.streaming import Streamer, use_one_thread
+from drnmf.use.streaming import Streamer
 
 if TYPE_CHECKING:
     from drnmf.models.base import Separator
+    from drnmf.models.packed import PackedModel
 
 _FLOOR_DB = -60  # the left end of the meters
 _WIDTH = 40
@@ -61,7 +63,7 @@ def pump(source: Iterable[Samples], sink: Callable[[Samples], None], streamer: S
 
 
 def run(
-    model: "Separator | str | Path",
+    model: "Separator | PackedModel | str | Path",
     input_device: str | None = None,
     output_device: str | None = None,
     sample_rate: int | None = None,

@@ -11,17 +11,15 @@ where s is the share that the mask removes near the top of its band: what lies a
 they get through, it does so at once; when not, it closes slowly, or noise up there would pump with the syllables.
 """
 
-import copy
 import functools
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from drnmf.errors import InputError
-from drnmf.models.folders import load_model
+from drnmf.models.folders import load_ready
 from drnmf.parallel import Alone
 from drnmf.signal import BINS, HOP, SAMPLE_RATE, WINDOW
 from drnmf.signal.audio import Array, Resampler, Samples, as_array, check_form, like
@@ -31,6 +29,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from drnmf.models.base import Separator, SoundStream
+    from drnmf.models.packed import PackedModel
 
 _PEAK = 1000.0  # louder than any sound whose full scale is 1, softer than most whose full scale is 32768
 _TOP = (0.75, 0.9375)  # near the top of the band, 6 to 7.5 kHz at 16 kHz: above it resampling filters set in
@@ -52,7 +51,7 @@ class Streamer:
 
     def __init__(
         self,
-        model: "Separator | str | Path" = "default",
+        model: "Separator | PackedModel | str | Path" = "default",
         sample_rate: int = SAMPLE_RATE,
         *,
         channels: int = 1,
@@ -185,30 +184,30 @@ def _most(max_attenuation: float | None) -> float:
     return float(1 - 10 ** (-max_attenuation / 20))
 
 
-def _streams(model: "Separator | str | Path", rate: int, groups: Sequence[int], **settings: Any) -> "list[SoundStream]":
+def _streams(
+    model: "Separator | PackedModel | str | Path", rate: int, groups: Sequence[int], **settings: Any
+) -> "list[SoundStream]":
     """What makes a mask and applies it, for each group of so many channels, with one copy of the model.
 
     Compiled if the model has such a form, else PyTorch's.
     """
-    model = load_model(model) if isinstance(model, str | Path) else model
+    model = load_ready(model) if isinstance(model, str | Path) else model
     if model.n_features != BINS:
         raise InputError(f"the model takes frames of {model.n_features} bins, sound at 16 kHz has {BINS}")
-    if any("float16" in str(tensor.dtype) for tensor in model.state_dict().values()):  # or bfloat16
-        model = copy.deepcopy(model).float()
-    model = model.freeze()  # its weights computed once
+    model = model.ready()  # its weights computed once
     highest = min(rate, SAMPLE_RATE) / 2
     top = slice(*(round(WINDOW * part * highest / SAMPLE_RATE) for part in _TOP))
     settings |= {"top": None if rate == SAMPLE_RATE else top, "silence": _SILENCE}
     return [_stream(model, channels=channels, **settings) for channels in groups]
 
 
-def _stream(model: "Separator", **settings: Any) -> "SoundStream":
+def _stream(model: "Separator | PackedModel", **settings: Any) -> "SoundStream":
     stream = model.stream(**settings)
     if stream is not None:
         return stream
     from drnmf.use.streaming_torch import ModelStream
 
-    return ModelStream(model, **settings)
+    return ModelStream(cast("Separator", model), **settings)  # the others have one in C
 
 
 class _Remover:
@@ -319,14 +318,6 @@ def _delay(source: int, target: int) -> float:
         worst = max(worst, fed - given)
         given += resampler.feed(silence).shape[1] / target
     return worst
-
-
-def use_one_thread() -> None:
-    """Keep PyTorch to one thread: products of single frames are small, more threads mostly wait for each other."""
-    with suppress(ModuleNotFoundError):
-        import torch
-
-        torch.set_num_threads(1)
 
 
 def checked(x: "Tensor | Samples") -> Samples:
