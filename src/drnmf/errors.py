@@ -9,7 +9,16 @@ _PACKAGES = {"torch": "PyTorch", "lightning": "Lightning", "pydantic": "Pydantic
 
 
 class InputError(ValueError):
-    """The caller's mistake, in one line that names the file or value and, where there is one, the remedy."""
+    """The caller's mistake, in one line that names the file or value and, where there is one, the remedy.
+
+    Examples:
+        >>> from drnmf import InputError, audio
+        >>> try:
+        ...     audio.read("nothing.wav")
+        ... except InputError as error:
+        ...     print(error)
+        nothing.wav: no such file
+    """
 
     def __init__(self, message: str) -> None:
         # a file's name may hold anything: no message breaks its line, or sends a terminal commands

@@ -14,6 +14,13 @@ def beta_divergence(V: Tensor, V_hat: Tensor, beta: float, *, dim: int | None = 
 
     The sum is over all numbers, or along `dim`. `V_hat` is floored at 1e-9, and so is `V` where beta <= 0, since a zero
     would cost infinitely much there.
+
+    Examples:
+        >>> import torch
+        >>> from drnmf import beta_divergence
+        >>> V, V_hat = torch.tensor([1.0, 2.0]), torch.tensor([1.0, 1.0])
+        >>> [round(beta_divergence(V, V_hat, beta).item(), 3) for beta in (2, 1, 0)]
+        [0.5, 0.386, 0.307]
     """
     if V.shape != V_hat.shape:
         raise InputError(f"shapes differ: data {tuple(V.shape)}, model {tuple(V_hat.shape)}")

@@ -57,6 +57,13 @@ def sparse_nmf(
         generator: source of the random start.
         chunk: most frames held in temporary arrays at a time; the result does not depend on it beyond rounding.
         progress: told the cost after every iteration.
+
+    Examples:
+        >>> from drnmf import audio, sparse_nmf, stft
+        >>> V = stft(audio.read("clean.wav")[0][0]).abs().mT  # (257, frames)
+        >>> factors = sparse_nmf(V, rank=10, max_iter=20)
+        >>> factors.W.shape, factors.H.shape
+        (torch.Size([257, 10]), torch.Size([10, 667]))
     """
     W, H, n_fixed = _start(V, rank, sparsity, fixed, init, generator)
     costs: list[float] = []
@@ -96,6 +103,13 @@ def infer_activations(
     """Test time: H (N, T) for data V (F, T) under the dictionary W (F, N), by `n_iter` multiplicative updates.
 
     Starts from H = W^T V unless `init` is given: deterministic, and every frame is independent of the others.
+
+    Examples:
+        >>> import torch
+        >>> from drnmf import infer_activations
+        >>> W = torch.eye(3)
+        >>> infer_activations(torch.tensor([[3.0], [1.0], [0.0]]), W, sparsity=0.5).mT
+        tensor([[2.5000, 0.5000, 0.0000]])
     """
     _check(V, W, sparsity)
     if n_iter < 0:
@@ -131,6 +145,14 @@ def train_dictionaries(
     """Steps 1 and 2 of the paper's training: a speech dictionary from clean magnitudes (F, T), then a noise dictionary.
 
     The noise atoms are learned on noisy magnitudes (F, T') beside the speech atoms, which stay as they are.
+
+    Examples:
+        >>> from drnmf import DRNMF, audio, stft, train_dictionaries
+        >>> clean, noisy = (stft(audio.read(name)[0][0]).abs().mT for name in ("clean.wav", "noisy.wav"))
+        >>> W = train_dictionaries(clean, noisy, rank_per_source=10, max_iter=20).W
+        >>> W.shape  # speech, then noise
+        torch.Size([257, 20])
+        >>> model = DRNMF.from_dictionary(W, n_layers=5)
     """
 
     def factorise(V: Tensor, rank: int, fixed: Tensor | None) -> Factorisation:

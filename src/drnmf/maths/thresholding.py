@@ -28,6 +28,12 @@ def ista(
     """Algorithm 1 for all frames x (..., F) at once, each on its own: h (..., N) after `n_iter` steps from `h0`.
 
     `alpha` defaults to the Lipschitz constant, `h0` to zeros.
+
+    Examples:
+        >>> import torch
+        >>> from drnmf import ista
+        >>> ista(torch.tensor([3.0, 0.5]), torch.eye(2), n_iter=1, sparsity=1.0)
+        tensor([2., 0.])
     """
     alpha = _checked_alpha(x, W, n_iter, alpha, sparsity, h0)
     h = x.new_zeros(*x.shape[:-1], W.shape[1]) if h0 is None else h0
@@ -42,6 +48,14 @@ def warm_start_ista(
     """Algorithm 2 for sequences x (..., T, F): every frame starts from the previous frame's h; returns h (..., T, N).
 
     `alpha` defaults to the Lipschitz constant, `h0` (..., N) to zeros.
+
+    Examples:
+        >>> import torch
+        >>> from drnmf import warm_start_ista
+        >>> frames = torch.tensor([[3.0, 0.5], [3.0, 0.5]])
+        >>> warm_start_ista(frames, torch.eye(2), n_iter=1, alpha=2.0, sparsity=1.0)  # the second is nearer
+        tensor([[1.0000, 0.0000],
+                [1.5000, 0.0000]])
     """
     alpha = _checked_alpha(x, W, n_iter, alpha, sparsity, h0)
     if x.ndim < 2:
@@ -58,7 +72,14 @@ def warm_start_ista(
 def fista(
     x: Tensor, W: Tensor, *, n_iter: int, alpha: float | None = None, sparsity: float = 1.0, h0: Tensor | None = None
 ) -> Tensor:
-    """ISTA with Nesterov's momentum (Beck and Teboulle, 2009): the same optimum, at a rate of 1/n^2 instead of 1/n."""
+    """ISTA with Nesterov's momentum (Beck and Teboulle, 2009): the same optimum, at a rate of 1/n^2 instead of 1/n.
+
+    Examples:
+        >>> import torch
+        >>> from drnmf import fista
+        >>> fista(torch.tensor([3.0, 0.5]), torch.eye(2), n_iter=10, sparsity=1.0)
+        tensor([2., 0.])
+    """
     alpha = _checked_alpha(x, W, n_iter, alpha, sparsity, h0)
     h = x.new_zeros(*x.shape[:-1], W.shape[1]) if h0 is None else h0
     z, t = h, 1.0
@@ -105,7 +126,14 @@ def unfolded_ista(
 
 
 def lipschitz(W: Tensor) -> float:
-    """||W||_2^2, the largest eigenvalue of W^T W: the Lipschitz constant of the gradient of 0.5 ||x - W h||^2."""
+    """||W||_2^2, the largest eigenvalue of W^T W: the Lipschitz constant of the gradient of 0.5 ||x - W h||^2.
+
+    Examples:
+        >>> import torch
+        >>> from drnmf import lipschitz
+        >>> round(lipschitz(torch.tensor([[1.0, 0.6], [0.0, 0.8]])), 3)
+        1.6
+    """
     check_dictionary(W, signed=True)
     W = W.detach().double()
     gram = W.mT @ W if W.shape[1] <= W.shape[0] else W @ W.mT  # the same non-zero eigenvalues, from the smaller one
@@ -124,7 +152,14 @@ class StepBounds(NamedTuple):
 
 
 def step_bounds(W: Tensor) -> StepBounds:
-    """The paper's bounds, to set beside the exact value `lipschitz(W)`."""
+    """The paper's bounds, to set beside the exact value `lipschitz(W)`.
+
+    Examples:
+        >>> import torch
+        >>> from drnmf import step_bounds
+        >>> [round(bound, 3) for bound in step_bounds(torch.tensor([[1.0, 0.6], [0.0, 0.8]]))]
+        [1.6, 1.6, 5.12]
+    """
     W = W.detach().double()
     gram = W.mT @ W
     N = len(gram)

@@ -44,6 +44,16 @@ class Separator(nn.Module):
         training    from_dictionary, features, trainable, learning_rate, gradient_clip, recurrent, start
         use         freeze, stream, onnx_frame
         pictures    n_speech, spectra, learned, heard
+
+    Examples:
+        >>> import torch
+        >>> from drnmf import Separator
+        >>> class Half(Separator):
+        ...     def separate(self, magnitude, state=None):
+        ...         return torch.full_like(magnitude, 0.5), ()
+        >>> mask, state = Half(n_features=257)(torch.rand(1, 100, 257))
+        >>> mask.shape, mask.mean().item()
+        (torch.Size([1, 100, 257]), 0.5)
     """
 
     from_dictionary: ClassVar[Any] = None  # makes a model from W = [W_speech, W_noise] (rows, N) and its options

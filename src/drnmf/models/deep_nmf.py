@@ -20,6 +20,14 @@ class DeepNMF(Separator):
     h <- h * (W_k^T (x Wh^(beta-2)) / (W_k^T Wh^(beta-1) + sparsity)), from h = W^T x; the mask is made with the last
     layer's dictionary. x is the frame with the `context` - 1 before it, so dictionaries are (context * F, N); the mask
     uses the newest frame's rows. Trained dictionaries are exponentials with unit-norm columns, as in DR-NMF.
+
+    Examples:
+        >>> import torch
+        >>> from drnmf import DeepNMF
+        >>> model = DeepNMF.from_dictionary(torch.rand(257, 20), n_layers=4, n_untied=2)
+        >>> mask, state = model(torch.rand(1, 100, 257))
+        >>> mask.shape
+        torch.Size([1, 100, 257])
     """
 
     W: Tensor

@@ -61,6 +61,15 @@ class DRNMF(Separator):
         tied: one dictionary for all layers; each keeps its alpha and lambda.
         epsilon: added to weights before their logarithm is taken, so that zeros can be represented.
         generator: source of the random dictionaries.
+
+    Examples:
+        >>> import torch
+        >>> from drnmf import DRNMF
+        >>> model = DRNMF.from_dictionary(torch.rand(257, 20), n_layers=3)  # or W of `train_dictionaries`
+        >>> mask, state = model(torch.rand(1, 100, 257))
+        >>> mask, state = model(torch.rand(1, 50, 257), state)  # the frames that follow
+        >>> mask.shape
+        torch.Size([1, 50, 257])
     """
 
     removed_options: ClassVar = drnmf_packed.Options.removed_options

@@ -42,7 +42,14 @@ _TYPES = {"F16": np.float16, "F32": np.float32, "F64": np.float64}
 
 
 def save_model(model: "Separator", folder: str | Path) -> None:
-    """Write `model` into `folder`, which is created if it is missing; a reader never sees a half-written file."""
+    """Write `model` into `folder`, which is created if it is missing; a reader never sees a half-written file.
+
+    Examples:
+        >>> from drnmf import LSTMMask, load_model, save_model
+        >>> save_model(LSTMMask(n_layers=1, n_units=8), "my_lstm")
+        >>> load_model("my_lstm").config["n_units"]
+        8
+    """
     import safetensors.torch
 
     from drnmf.models.kinds import name_of
@@ -59,6 +66,12 @@ def load_model(folder_or_name: str | Path) -> "Separator":
     """Read a model from its folder or, by its name, one that comes with the package (`bundled_models`).
 
     Where there is no PyTorch the result is a `PackedModel`, which can be used and looked at, but not trained.
+
+    Examples:
+        >>> from drnmf import load_model
+        >>> model = load_model("default")  # or "my_model", a folder
+        >>> type(model).__name__, model.n_features
+        ('PriorDRNMF', 257)
     """
     folder = _find(folder_or_name)
     try:

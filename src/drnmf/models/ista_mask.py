@@ -17,6 +17,14 @@ class ISTAMask(Separator):
     """`n_iter` ISTA iterations per frame from the previous frame's h or, without `warm_start`, from zero; then a mask.
 
     Nothing is trained; the dictionary and alpha are those given to `from_dictionary`.
+
+    Examples:
+        >>> import torch
+        >>> from drnmf import ISTAMask
+        >>> model = ISTAMask.from_dictionary(torch.rand(257, 20), n_iter=5)
+        >>> mask, state = model(torch.rand(1, 100, 257))
+        >>> mask.shape
+        torch.Size([1, 100, 257])
     """
 
     trainable = False

@@ -14,6 +14,14 @@ class LSTMMask(Separator):
 
     Weights start as in the original experiments: Glorot uniform from the input, orthogonal from the previous frame,
     zero biases except 1 for the forget gate. With `level` and `power` it hears what DRNMF hears with them.
+
+    Examples:
+        >>> import torch
+        >>> from drnmf import LSTMMask
+        >>> model = LSTMMask(n_layers=2, n_units=54)
+        >>> mask, state = model(torch.rand(1, 100, 257))
+        >>> mask.shape
+        torch.Size([1, 100, 257])
     """
 
     learning_rate = 1e-4

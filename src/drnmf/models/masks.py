@@ -8,7 +8,14 @@ MASK_FLOOR = 1e-5
 
 
 def ratio_mask(speech: Array, noise: Array, *, floor: float = MASK_FLOOR) -> Array:
-    """Equation (2), M = Y / (Y + V), with the sum held above `floor`: at silence M is 0 and its gradient finite."""
+    """Equation (2), M = Y / (Y + V), with the sum held above `floor`: at silence M is 0 and its gradient finite.
+
+    Examples:
+        >>> import torch
+        >>> from drnmf import ratio_mask
+        >>> ratio_mask(torch.tensor([3.0, 1.0, 0.0]), torch.tensor([1.0, 1.0, 0.0]))
+        tensor([0.7500, 0.5000, 0.0000])
+    """
     total = speech + noise
     mask: Array = speech / functions(total).clip(total, floor, None)
     return mask

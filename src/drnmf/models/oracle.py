@@ -15,6 +15,16 @@ class OracleMask(Separator):
 
     `kind` is "ratio", |S| / (|S| + |N|), or "phase_sensitive", |S| / |X| cos(S, X) cut to [0, 1]: the mask in [0, 1]
     with the smallest squared error. The state counts the frames already given out.
+
+    Examples:
+        >>> from drnmf import OracleMask, audio, istft, stft
+        >>> from drnmf.metrics import sdr
+        >>> clean, noisy = (audio.read(name)[0] for name in ("clean.wav", "noisy.wav"))
+        >>> S, X = stft(clean), stft(noisy)
+        >>> mask, _ = OracleMask(S, X - S, kind="phase_sensitive")(X.abs())
+        >>> best = istft(mask * X, noisy.shape[-1])
+        >>> [round(float(sdr(sound, clean))) for sound in (noisy, best)]  # dB: as recorded, and at best
+        [0, 12]
     """
 
     mask: Tensor

@@ -72,6 +72,14 @@ class PriorDRNMF(Separator):
         power: exponent applied to magnitudes next; the dictionary must come from data treated alike.
         epsilon: added before logarithms, so that zeros can be represented.
         generator: source of the random numbers.
+
+    Examples:
+        >>> import torch
+        >>> from drnmf import PriorDRNMF
+        >>> model = PriorDRNMF.from_dictionary(torch.rand(257, 20), n_layers=2, n_units=16)
+        >>> mask, state = model(torch.rand(1, 100, 257))
+        >>> mask.shape
+        torch.Size([1, 100, 257])
     """
 
     recurrent = ("gru", "to_sparsity", "to_weight", "to_gain")

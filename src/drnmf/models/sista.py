@@ -30,6 +30,14 @@ class SistaRNN(Separator):
     all trained. Frames start from the previous frame's coefficients: the original's start W^T W h would explode here,
     since its dictionaries were orthonormal and magnitude spectra are far from it. The mask compares the absolute values
     of the two sources' reconstructions.
+
+    Examples:
+        >>> import torch
+        >>> from drnmf import SistaRNN
+        >>> model = SistaRNN.from_dictionary(torch.rand(257, 20), n_layers=2)
+        >>> mask, state = model(torch.rand(1, 100, 257))
+        >>> mask.shape
+        torch.Size([1, 100, 257])
     """
 
     def __init__(

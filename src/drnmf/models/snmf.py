@@ -13,7 +13,16 @@ from drnmf.models.masks import dictionary_mask, split_sources
 
 
 class SparseNMFMask(Separator):
-    """`n_iter` multiplicative updates of h for every frame on its own, then the ratio mask; nothing is trained."""
+    """`n_iter` multiplicative updates of h for every frame on its own, then the ratio mask; nothing is trained.
+
+    Examples:
+        >>> import torch
+        >>> from drnmf import SparseNMFMask
+        >>> model = SparseNMFMask.from_dictionary(torch.rand(257, 20), n_iter=10)
+        >>> mask, _ = model(torch.rand(1, 100, 257))
+        >>> mask.shape
+        torch.Size([1, 100, 257])
+    """
 
     trainable = False
     W: Tensor

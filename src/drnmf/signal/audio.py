@@ -4,6 +4,15 @@ Sound in memory is float32 (channels, samples), full scale = 1: blocks are numpy
 tensor, and what takes sound takes both. All formats of soundfile can be read: WAV, FLAC, Ogg Vorbis and Opus, MP3, AIFF
 and more. Resampling and clipping are logged on "drnmf"; whatever is wrong with a file is an InputError of one line that
 names it.
+
+Examples:
+    >>> from drnmf import audio
+    >>> noisy, rate = audio.read("noisy.wav")
+    >>> tuple(noisy.shape), rate
+    ((1, 84800), 16000)
+    >>> audio.write("noisy.flac", audio.resample(noisy, rate, 48000), 48000)
+    >>> audio.info("noisy.flac").seconds
+    5.3
 """
 
 import logging

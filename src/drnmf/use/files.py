@@ -67,6 +67,14 @@ def enhance(
         separate_channels: a mask for each channel, for a microphone each; else one for all keeps voices in their place.
         axis: where the samples lie in a 2-dimensional array. It can be left out where the shape leaves no doubt, one
             axis being 1024 or longer and the other 32 or shorter; else it must be given.
+
+    Examples:
+        >>> from drnmf import audio, enhance
+        >>> noisy, rate = audio.read("noisy.wav")
+        >>> audio.write("enhanced.wav", enhance(noisy, rate), rate)
+        >>> softly = enhance(noisy, rate, max_attenuation=12)  # leaves some of the noise
+        >>> softly.shape == noisy.shape
+        True
     """
     x = np.array(checked(samples), order="C")  # a copy: the result is written over the input
     axis = _samples_axis(x.shape, axis)

@@ -47,6 +47,15 @@ class Streamer:
         strength: how much of the noise to remove, from 0 (nothing) to 1 (all that the mask says).
         max_attenuation: by how many dB a part of the spectrum is lowered at most; None for no limit.
         separate_channels: a mask for each channel, for a microphone each; else one for all keeps voices in their place.
+
+    Examples:
+        >>> import numpy as np
+        >>> from drnmf import Streamer
+        >>> stream = Streamer(sample_rate=48000)
+        >>> blocks = [stream.feed(np.zeros(480, np.float32)) for _ in range(100)]  # 10 ms each
+        >>> blocks.append(stream.flush())
+        >>> sum(map(len, blocks)), round(stream.latency / 48)  # as many as went in; milliseconds
+        (48000, 44)
     """
 
     def __init__(
