@@ -45,6 +45,7 @@ class Backpropagation(L.LightningModule):
         self.validation_loss = math.nan
         self._totals: list[Tensor] = []
         self._aside: list[Tensor] = []
+        self._norms: list[Tensor] = []
 
     def configure_optimizers(self) -> Any:
         """Adam, at a constant rate or one that falls to zero like a cosine, epoch by epoch."""
@@ -59,8 +60,8 @@ class Backpropagation(L.LightningModule):
         return nullcontext()
 
     def on_train_epoch_start(self) -> None:
-        """Forget the last epoch's losses."""
-        self._totals = []
+        """Forget the last epoch's losses and gradients."""
+        self._totals, self._norms = [], []
 
     def training_step(self, batch: Batch, index: int) -> Tensor:
         """The batch's mean loss over all processes (whose gradients Lightning averages)."""
@@ -70,6 +71,15 @@ class Backpropagation(L.LightningModule):
         if (index + 1) % CHECK_EVERY == 0:
             self._check_finite()
         return total / mean_count.to(total)
+
+    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Remember how long the gradient is, before it is clipped."""
+        gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
+        self._norms.append(torch.nn.utils.get_total_norm(gradients))
+
+    def gradient_norm(self) -> float:
+        """The mean over the steps of the epoch that ends."""
+        return float(torch.stack(self._norms).mean())
 
     def epoch_loss(self) -> float:
         """The mean training loss of the epoch that ends."""
@@ -108,7 +118,7 @@ class Backpropagation(L.LightningModule):
 
 
 class Record(L.Callback):
-    """What a run leaves in its folder after every epoch: history.csv, TensorBoard's curves, and the best model so far.
+    """What a run leaves in its folder after every epoch: history.csv, and the best model so far.
 
     Also stops the run: when the validation loss has not improved for `patience` epochs, or has left all bounds.
     """
@@ -178,8 +188,6 @@ class Record(L.Callback):
         self.rows.append(row)
         if not trainer.is_global_zero:
             return
-        for logger in trainer.loggers:
-            logger.log_metrics({k: row[k] for k in ("training_loss", "validation_loss")}, step=epoch)
         if improved:
             with self.run.averaged():
                 save_model(self.run.model, self.folder)

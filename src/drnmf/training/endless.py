@@ -73,6 +73,7 @@ class EndlessBackpropagation(Backpropagation):
         assert self._optimiser is not None
         self._sums.zero_()
         self._optimiser.skipped[1].zero_()
+        self._optimiser.norms.zero_()
 
     def training_step(self, chunk: Chunk, index: int) -> None:  # type: ignore[override]
         """One step, at the rate of this moment."""
@@ -115,6 +116,15 @@ class EndlessBackpropagation(Backpropagation):
         finite = loss.isfinite()
         self._sums += torch.stack([torch.where(finite, loss, 0).double(), finite.double()])
         return loss
+
+    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Nothing: the optimiser looks at the gradients."""
+
+    def gradient_norm(self) -> float:
+        """The mean over the steps of the epoch that ends."""
+        assert self._optimiser is not None
+        total, count = self._optimiser.norms
+        return float(total / count.clamp_min(1))
 
     def epoch_loss(self) -> float:
         """The mean training loss of the epoch that ends."""

@@ -44,6 +44,7 @@ class AveragedAdam(torch.optim.Optimizer):
             state = {"m_P": torch.zeros_like(w_P), "v_P": torch.zeros_like(w_P), "average_P": w_P}
             self.state[group["params"][0]] = state
         self.skipped = torch.zeros(2, device=self._device)  # steps, the last ones in a row and all
+        self.norms = torch.zeros(2, device=self._device)  # of gradients before clipping, their sum and number
         self._rates = torch.zeros(len(self.param_groups), device=self._device)
         self._corrections = torch.zeros(3, device=self._device)  # 1 - beta1^t, 1 - beta2^t, 1 - decay
         self._eager = EAGER
@@ -109,6 +110,8 @@ class AveragedAdam(torch.optim.Optimizer):
         fine = torch.isfinite(torch.stack([*norms, loss.detach().to(norms[0])])).all()
         self.skipped[0].copy_(torch.where(fine, 0, self.skipped[0] + 1))
         self.skipped[1] += ~fine
+        whole = torch.stack(norms).norm()
+        self.norms += torch.stack([torch.where(fine, whole, 0), fine.to(whole)])
         for i, (group, g_P, norm) in enumerate(zip(self.param_groups, gradients, norms, strict=True)):
             g_P = g_P * (self.clip / norm.clamp_min(self.clip)) if self.clip else g_P
             self._update_group(group, torch.where(fine, g_P, 0), self._rates[i], fine.to(g_P))

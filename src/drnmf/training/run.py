@@ -30,6 +30,7 @@ from drnmf.models.kinds import kind_of
 from drnmf.progress import Progress, silent
 from drnmf.training import checkpoints
 from drnmf.training.backpropagation import Backpropagation, ProgressBar, Record
+from drnmf.training.board import Board
 from drnmf.training.datasets import EpochData, datasets
 from drnmf.training.dictionaries import make_dictionaries
 from drnmf.training.endless import EndlessBackpropagation
@@ -173,7 +174,10 @@ def _fit(recipe: Recipe, folder: Path, model: Separator, data: EpochData) -> dic
     clip = model.gradient_clip if settings.gradient_clip is None else settings.gradient_clip
     module = _module(recipe, model, clip)
     record = Record(module, folder, settings.patience, settings.validate_every)
-    trainer = _trainer(settings, folder, record, 0.0 if recipe.data.endless else clip)  # endless: the optimiser clips
+    callbacks = [record, ProgressBar(record), Board(record, data.validation)]
+    trainer = _trainer(
+        settings, folder, callbacks, 0.0 if recipe.data.endless else clip
+    )  # endless: the optimiser clips
     last = folder / checkpoints.LAST if checkpoints.exists(folder) else None
     if last is not None:
         log.info("continuing from %s", last)
@@ -207,7 +211,7 @@ def _module(recipe: Recipe, model: Separator, clip: float) -> Backpropagation:
     )
 
 
-def _trainer(settings: TrainingSettings, folder: Path, record: Record, clip: float) -> L.Trainer:
+def _trainer(settings: TrainingSettings, folder: Path, callbacks: list[L.Callback], clip: float) -> L.Trainer:
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what deterministic matrix products ask for
     state = ModelCheckpoint(folder, "last", save_on_train_epoch_end=True, enable_version_counter=False)
     return L.Trainer(
@@ -219,7 +223,7 @@ def _trainer(settings: TrainingSettings, folder: Path, record: Record, clip: flo
         max_epochs=settings.max_epochs,
         gradient_clip_val=clip or None,
         check_val_every_n_epoch=settings.validate_every,
-        callbacks=[record, ProgressBar(record), state],
+        callbacks=[*callbacks, state],
         plugins=[checkpoints.Checkpoints()],
         logger=_tensorboard(folder),
         deterministic=True,
