@@ -44,7 +44,7 @@ def noisy(seconds: float) -> torch.Tensor:
     from drnmf.pictures.demo import recording
 
     n = round(16000 * seconds)
-    sound = recording("noisy").repeat(n // 80000 + 1)[:n]
+    sound = torch.from_numpy(recording("noisy")).repeat(n // 80000 + 1)[:n]
     return sound * (0.5 + 0.4 * torch.sin(torch.arange(n) / 16000))
 
 

@@ -62,7 +62,7 @@ def dictionary(N: int, n_frames: int) -> Tensor:
 
 @torch.inference_mode()
 def measure(case: str, repeats: int) -> Row:
-    noisy = recording("noisy")
+    noisy = torch.from_numpy(recording("noisy"))
     X = stft(noisy)[None]
     magnitude = X.abs()
     istft(X * (magnitude @ magnitude.mT).mean(), len(noisy))  # whatever is set up at first use is not the model's

@@ -1,6 +1,7 @@
 """What has a compiled form works without PyTorch, to the same bits; what needs it says so in one line."""
 
 import io
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,16 +14,17 @@ from drnmf import LSTMMask, Separator, Streamer, audio, cli, enhance, load_model
 from drnmf.pictures import demo
 from drnmf.use.files import enhance_file
 
+REFUSED = '("torch", "lightning", "matplotlib")'
 REFUSING = """
 import sys
 
 class Refusing:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("torch", "lightning", "matplotlib"):
+        if name.partition(".")[0] in REFUSED:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Refusing())
-"""
+""".replace("REFUSED", REFUSED)
 RATES = (16000, 44100, 48000)
 COMMAND = "from drnmf.cli import main; main()"
 MODULES = [
@@ -89,7 +91,7 @@ def noisy_files(tmp_path_factory) -> Path:
     assert isinstance(model, Separator)
     if model.freeze().network is None:
         pytest.skip("steps.c is not compiled here")
-    x = demo.recording("noisy").numpy()
+    x = demo.recording("noisy")
     for rate in RATES:
         sound = audio.resample(np.stack([x, 0.5 * np.roll(x, 300)]), 16000, rate)
         for name in ("in", "with", "with_removed"):
@@ -152,6 +154,42 @@ assert "torch" not in sys.modules
         np.testing.assert_array_equal(np.load(tmp_path / f"{rate}_whole.npy"), enhance(x, rate, model, strength=0.9))
 
 
+def test_pictures_are_drawn(tmp_path, speech_dir):
+    """Of dictionaries, and of what the network hears in a file."""
+    program = """
+from drnmf.cli import main
+for arguments in (["default", "-o", "default.png"], ["default", sys.argv[1], "-o", "file.png", "--seconds", "0.5"]):
+    sys.argv[1:] = ["show", *arguments, "--size", "400", "300"]
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code
+assert "torch" not in sys.modules
+"""
+    command = [sys.executable, "-c", REFUSING.replace(REFUSED, '("torch",)') + program, speech_dir / "austen_0880.flac"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for picture in ("default.png", "file.png"):
+        assert (tmp_path / picture).read_bytes().startswith(b"\x89PNG")
+
+
+def test_without_matplotlib_the_demonstration_has_no_picture_and_says_why(tmp_path):
+    shown, _ = without_torch("from drnmf.pictures.demo import main; main()", cwd=tmp_path)
+    assert re.search(r"SDR after +\d+\.\d\d dB +\(\+[67]\.", shown)
+    assert shown.rstrip().endswith(
+        "pictures need the package matplotlib, which is not installed: pip install 'drnmf[plot]'"
+    )
+    assert sorted(path.name for path in (tmp_path / "demo").iterdir()) == ["enhanced.wav", "noisy.wav", "removed.wav"]
+
+
+def test_the_readme_s_python_runs(tmp_path):
+    (code,) = re.findall(r"```python\n(.*?)```", (Path(__file__).parents[1] / "README.md").read_text(), re.DOTALL)
+    audio.write(tmp_path / "noisy.wav", demo.recording("noisy"), 16000)
+    without_torch(code, cwd=tmp_path)
+    expected = enhance(audio.read_array(tmp_path / "noisy.wav")[0], 16000)
+    np.testing.assert_allclose(audio.read_array(tmp_path / "enhanced.wav")[0], expected, atol=2**-15)
+
+
 def test_enhancing_leaves_pytorch_alone_where_it_is(noisy_files, tmp_path):
     """Importing it would take longer than all else."""
     program = "import sys; from drnmf.cli import main\ntry: main()\nfinally: print('torch' in sys.modules)"
@@ -209,7 +247,7 @@ def test_a_command_that_needs_pytorch_is_one_line(arguments, what, tmp_path, spe
 
 @pytest.mark.parametrize(("package", "name"), [("lightning", "Lightning"), ("pydantic", "Pydantic")])
 def test_training_without_its_packages_is_one_line(package, name, tmp_path):
-    refusing = REFUSING.replace('("torch", "lightning", "matplotlib")', repr((package,)))
+    refusing = REFUSING.replace(REFUSED, repr((package,)))
     command = [sys.executable, "-c", refusing + COMMAND, "train", "recipe.toml", "-o", str(tmp_path / "run")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stderr) == (2, f"drnmf: this command needs {name}: pip install 'drnmf[train]'\n")

@@ -1,6 +1,6 @@
 """Deep recurrent NMF for speech separation by unfolding iterative thresholding.
 
-A public name is imported when it is first used: most need PyTorch, which takes longer to import than all else.
+A public name is imported when it is first used: some need PyTorch, which takes longer to import than all else.
 """
 
 from importlib import import_module

@@ -222,3 +222,19 @@ def test_cuda_gives_the_same_scores() -> None:
     noisy = mix(clean, read("noise", NOISE[0]), 0.0)
     for metric in (sdr, si_sdr, snr):
         torch.testing.assert_close(metric(noisy.cuda(), clean.cuda()).cpu(), metric(noisy, clean))
+
+
+@pytest.mark.parametrize("metric", [sdr, si_sdr, snr])
+@pytest.mark.parametrize("shape", [(8000,), (2, 8000)])
+def test_arrays_are_scored_like_tensors(metric, shape):
+    random = np.random.default_rng(0)
+    reference = random.standard_normal(shape)
+    estimate = reference + 0.1 * random.standard_normal(shape)
+    score = metric(np.float32(estimate), reference)
+    assert np.shape(score) == shape[:-1]
+    expected = metric(torch.from_numpy(np.float32(estimate)), torch.from_numpy(reference))
+    np.testing.assert_allclose(score, expected, rtol=0, atol=1e-9)
+    with pytest.raises(InputError, match="both numpy arrays, or both torch tensors"):
+        metric(estimate, torch.from_numpy(reference))
+    with pytest.raises(InputError, match="nothing to score"):
+        metric(estimate[..., :0], reference[..., :0])

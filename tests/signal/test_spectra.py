@@ -111,3 +111,23 @@ def test_signals_that_cannot_be_analysed(x, message):
 def test_spectra_that_cannot_be_synthesised(X, length, message):
     with pytest.raises(InputError, match=message):
         istft(X, length)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(1,), (2000,), (2, 3, 513)])
+def test_arrays_are_transformed_like_tensors(shape, dtype):
+    x = np.random.default_rng(0).standard_normal(shape).astype(dtype)
+    X, expected = stft(x), stft(torch.from_numpy(x))
+    assert type(X) is np.ndarray
+    assert X.dtype == expected.numpy().dtype
+    tolerance = 1e-4 if dtype == np.float32 else 1e-12
+    np.testing.assert_allclose(X, expected.numpy(), rtol=0, atol=tolerance)
+    back = istft(X, shape[-1])
+    assert back.dtype == dtype
+    np.testing.assert_allclose(back, x, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("x", [np.zeros(0), np.zeros(4, np.int16), np.float32(1)])
+def test_arrays_that_are_no_sound_are_refused(x):
+    with pytest.raises(InputError, match="stft needs"):
+        stft(np.asarray(x))

@@ -22,10 +22,10 @@ def show(
     quiet: Quiet = False,
 ) -> None:
     """Draw the dictionaries of a model, layer by layer, or what it hears in a sound file."""
-    from drnmf.models.folders import load_model
+    from drnmf.models.folders import load_ready
     from drnmf.pictures import show as pictures
 
-    loaded, name = load_model(model), Path(model).name
+    loaded, name = load_ready(model), Path(model).name
     if file is None:
         figure = pictures.draw_model(loaded, name=name)
     else:

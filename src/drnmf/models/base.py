@@ -164,6 +164,11 @@ class Separator(nn.Module):
         return as_array(mask[0]), {name: as_array(values) for name, values in self.heard(X).items()}
 
     @property
+    def kind(self) -> str:
+        """What it is called, for people."""
+        return type(self).__name__
+
+    @property
     def like(self) -> Tensor:
         """Any tensor of its dtype on its device."""
         return next((t for t in (*self.parameters(), *self.buffers()) if t.is_floating_point()), torch.empty(0))

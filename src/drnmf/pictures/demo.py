@@ -2,7 +2,7 @@
 
     python -m drnmf.pictures.demo FOLDER
 
-leaves noisy.wav, enhanced.wav, removed.wav and demo.png in FOLDER.
+leaves noisy.wav, enhanced.wav, removed.wav and, where matplotlib is installed, demo.png in FOLDER.
 """
 
 import argparse
@@ -11,16 +11,13 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-import torch
-from torch import Tensor
-
 from drnmf.errors import InputError
 from drnmf.files import make_folder
-from drnmf.models.folders import load_model
-from drnmf.pictures import show
-from drnmf.signal import audio
+from drnmf.models.folders import load_ready
+from drnmf.parallel import use_one_thread
+from drnmf.signal import SAMPLE_RATE, audio
+from drnmf.signal.arrays import Samples
 from drnmf.signal.metrics import sdr
-from drnmf.signal.spectra import SAMPLE_RATE
 from drnmf.use.files import enhance
 
 MODEL = "default"
@@ -28,35 +25,41 @@ MODEL = "default"
 
 @dataclass(frozen=True)
 class Result:
-    """SDR in dB before and after."""
+    """SDR in dB before and after; and the picture, or why there is none."""
 
     noisy_sdr: float
     enhanced_sdr: float
+    picture: Path | str
 
 
 def run(folder: Path | str) -> Result:
     """Enhance, score and draw; everything goes into `folder`, which is created if it is missing."""
     folder = Path(folder)
     make_folder(folder)
-    clean, noisy, model = recording("clean"), recording("noisy"), load_model(MODEL)
+    clean, noisy, model = recording("clean"), recording("noisy"), load_ready(MODEL)
     enhanced = enhance(noisy, SAMPLE_RATE, model)
-    result = Result(float(sdr(noisy, clean)), float(sdr(enhanced, clean)))
+    scores = float(sdr(noisy, clean)), float(sdr(enhanced, clean))
     for name, sound in (("noisy", noisy), ("enhanced", enhanced), ("removed", noisy - enhanced)):
         audio.write(folder / f"{name}.wav", sound, SAMPLE_RATE)
-    titles = f"Noisy: SDR {result.noisy_sdr:.1f} dB", f"Enhanced: SDR {result.enhanced_sdr:.1f} dB"
+    try:
+        from drnmf.pictures import show
+    except InputError as no_matplotlib:
+        return Result(*scores, str(no_matplotlib))
+    titles = f"Noisy: SDR {scores[0]:.1f} dB", f"Enhanced: SDR {scores[1]:.1f} dB"
     show.save(show.draw_file(model, folder / "noisy.wav", name=MODEL, titles=titles), folder / "demo.png")
-    return result
+    return Result(*scores, folder / "demo.png")
 
 
-def recording(name: str) -> Tensor:
+def recording(name: str) -> Samples:
     """One of the recordings that come with the package, (samples,): clean or noisy."""
     with resources.as_file(resources.files("drnmf") / "bundled" / "demo" / f"{name}.flac") as path:
-        return audio.read(path, channel=0)[0][0]
+        sound: Samples = audio.read_array(path, channel=0)[0][0]
+        return sound
 
 
 def main() -> None:
     """Run into the folder named on the command line, and say what happened."""
-    torch.set_num_threads(1)  # arrays this small gain nothing from threads, which on a busy machine mostly wait
+    use_one_thread()
     parser = argparse.ArgumentParser(
         prog="python -m drnmf.pictures.demo", description="Enhance the bundled noisy recording."
     )
@@ -69,7 +72,8 @@ def main() -> None:
     gain = result.enhanced_sdr - result.noisy_sdr
     print(f"SDR before {result.noisy_sdr:5.2f} dB")
     print(f"SDR after  {result.enhanced_sdr:5.2f} dB   ({gain:+.2f} dB)")
-    print(f"Listen to {folder}/noisy.wav, enhanced.wav and removed.wav; look at {folder}/demo.png")
+    seen = f"look at {result.picture}" if isinstance(result.picture, Path) else result.picture
+    print(f"Listen to {folder}/noisy.wav, enhanced.wav and removed.wav; {seen}")
 
 
 if __name__ == "__main__":

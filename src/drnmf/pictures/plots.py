@@ -7,11 +7,11 @@ along the horizontal axis in seconds, frequencies upwards in kHz, magnitudes are
 import math
 from collections.abc import Mapping, Sequence
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from drnmf.errors import InputError
-from drnmf.signal.spectra import HOP, SAMPLE_RATE, WINDOW
+from drnmf.signal import HOP, SAMPLE_RATE, WINDOW
+from drnmf.signal.arrays import Samples
 
 try:
     from matplotlib.axes import Axes
@@ -30,7 +30,7 @@ _SMALL = 6  # points: the names of single atoms
 _TOP_KHZ = SAMPLE_RATE / 2000
 
 
-def layers(W: Mapping[str, Tensor], n_speech: int, *, title: str, learned: Mapping[str, Tensor]) -> Figure:
+def layers(W: Mapping[str, Samples], n_speech: int, *, title: str, learned: Mapping[str, Samples]) -> Figure:
     """The dictionaries of a network, layer below layer, and what else its layers have learned.
 
     A column is the same atom in all layers; each source's are sorted by their centre frequency in the last one.
@@ -55,10 +55,10 @@ def layers(W: Mapping[str, Tensor], n_speech: int, *, title: str, learned: Mappi
 
 
 def separation(
-    magnitude: Tensor,
-    mask: Tensor,
-    W: Tensor,
-    heard: Mapping[str, Tensor],
+    magnitude: Samples,
+    mask: Samples,
+    W: Samples,
+    heard: Mapping[str, Samples],
     n_speech: int,
     *,
     titles: tuple[str, str] = ("Noisy", "Enhanced"),
@@ -83,14 +83,14 @@ def separation(
     left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=[1.1, 1])[0]
     _draw_masking(left, magnitude, mask, titles)
     (_, activations), *others = heard.items()
-    seen = (decibels(activations) + RANGE_DB).clamp_min(0).sum(0)
+    seen = np.maximum(decibels(activations) + RANGE_DB, 0).sum(0)
     speech, speech_names = _chosen(W[:, :n_speech], seen[:n_speech], most, "S")
     noise, noise_names = _chosen(W[:, n_speech:], seen[n_speech:], most, "N")
     noise = noise + n_speech
     above, *below = right.subfigures(1 + len(heard), 1, squeeze=False, height_ratios=[0.8] + [1] * len(heard))[:, 0]
     sources = {"Speech atoms in use": (W[:, speech], speech_names), "Noise atoms in use": (W[:, noise], noise_names)}
     _draw_sources(above, sources)
-    rows, names = torch.cat([speech, noise]), [*speech_names, *noise_names]
+    rows, names = np.concatenate([speech, noise]), [*speech_names, *noise_names]
     image = _draw_rows(below[0], decibels(activations[:, rows]), -RANGE_DB, 0, names, "Their activations over time")
     below[0].colorbar(image, label="dB below the strongest")
     for part, (name, values) in zip(below[1:], others, strict=True):
@@ -98,7 +98,7 @@ def separation(
     return figure
 
 
-def masking(magnitude: Tensor, mask: Tensor, *, titles: tuple[str, str] = ("Noisy", "Enhanced")) -> Figure:
+def masking(magnitude: Samples, mask: Samples, *, titles: tuple[str, str] = ("Noisy", "Enhanced")) -> Figure:
     """The left half of `separation`, for models without atoms: noisy, enhanced, mask, all (frames, F)."""
     figure = Figure(figsize=(8, 8), layout="constrained")
     _draw_masking(figure, magnitude, mask, titles)
@@ -139,31 +139,32 @@ def _show_ends(axes: Axes, histories: Mapping[str, tuple[Sequence[float], Sequen
         axes.set_ylim(low - margin, high + margin)
 
 
-def decibels(values: Tensor, reference: Tensor | None = None) -> Tensor:
+def decibels(values: Samples, reference: float | None = None) -> Samples:
     """20 log10 of nonnegative values over `reference`, by default the largest of them; silence is far below."""
-    reference = values.max() if reference is None and values.numel() else reference
+    reference = float(values.max()) if reference is None and values.size else reference
     floor = 1e-10
-    return 20 * torch.log10(values.clamp_min(floor) / torch.as_tensor(reference or 1.0).clamp_min(floor))
+    below: Samples = 20 * np.log10(np.maximum(values, floor) / max(reference or 1.0, floor))
+    return below
 
 
-def by_frequency(W: Tensor) -> Tensor:
+def by_frequency(W: Samples) -> Samples:
     """The order of the columns of W (F, N) by their centre frequency, lowest first."""
-    bins = torch.arange(W.shape[0], dtype=W.dtype, device=W.device)
-    energy = W.square()
-    return torch.argsort((bins @ energy) / energy.sum(0).clamp_min(1e-20))
+    energy = np.square(W)
+    order: Samples = np.argsort((np.arange(len(W)) @ energy) / np.maximum(energy.sum(0), 1e-20), kind="stable")
+    return order
 
 
-def _chosen(W: Tensor, weight: Tensor, most: int, letter: str) -> tuple[Tensor, list[str]]:
+def _chosen(W: Samples, weight: Samples, most: int, letter: str) -> tuple[Samples, list[str]]:
     """Indices of the `most` columns of W with the largest weight, in the order of their frequency, and their names."""
     order = by_frequency(W)
-    places = weight[order].topk(min(most, len(weight))).indices.sort().values
+    places = np.sort(np.argsort(-weight[order], kind="stable")[:most])
     return order[places], [f"{letter}{place + 1}" for place in places.tolist()]
 
 
-def _draw_masking(figure: FigureBase, magnitude: Tensor, mask: Tensor, titles: tuple[str, str]) -> None:
+def _draw_masking(figure: FigureBase, magnitude: Samples, mask: Samples, titles: tuple[str, str]) -> None:
     """Noisy, enhanced and mask, one below the other, on one time axis; both spectrograms on one scale."""
     noisy_axes, enhanced_axes, mask_axes = figure.subplots(3, 1, sharex=True)
-    loudest = magnitude.max()
+    loudest = float(magnitude.max())
     _draw_frames(noisy_axes, decibels(magnitude, loudest), titles[0], -RANGE_DB, 0)
     image = _draw_frames(enhanced_axes, decibels(mask * magnitude, loudest), titles[1], -RANGE_DB, 0)
     figure.colorbar(image, ax=[noisy_axes, enhanced_axes], label="dB below the loudest", aspect=40)
@@ -173,7 +174,7 @@ def _draw_masking(figure: FigureBase, magnitude: Tensor, mask: Tensor, titles: t
         axes.label_outer()
 
 
-def _draw_sources(figure: FigureBase, sources: Mapping[str, tuple[Tensor, list[str]]]) -> None:
+def _draw_sources(figure: FigureBase, sources: Mapping[str, tuple[Samples, list[str]]]) -> None:
     """Atoms (F, n) of each source beside each other, with their names."""
     all_axes = figure.subplots(1, len(sources), sharey=True, squeeze=False)[0]
     for axes, (title, (atoms, names)) in zip(all_axes, sources.items(), strict=True):
@@ -184,11 +185,11 @@ def _draw_sources(figure: FigureBase, sources: Mapping[str, tuple[Tensor, list[s
 
 
 def _draw_rows(
-    figure: FigureBase, values: Tensor, low: float, high: float, names: list[str], title: str, colours: str = "magma"
+    figure: FigureBase, values: Samples, low: float, high: float, names: list[str], title: str, colours: str = "magma"
 ) -> AxesImage:
     """Values (frames, n) against time and atom, noise above speech."""
     axes = figure.subplots()
-    image = _draw(axes, values.mT, (*_seconds(len(values)), 0.5, len(names) + 0.5), low, high, colours)
+    image = _draw(axes, values.T, (*_seconds(len(values)), 0.5, len(names) + 0.5), low, high, colours)
     n_speech = sum(name.startswith("S") for name in names)
     axes.axhline(n_speech + 0.5, color="white", linewidth=1.5)
     axes.set(xlabel="time (s)", title=title)
@@ -196,18 +197,18 @@ def _draw_rows(
     return image
 
 
-def _draw_changes(figure: FigureBase, values: Tensor, names: list[str], title: str) -> None:
+def _draw_changes(figure: FigureBase, values: Samples, names: list[str], title: str) -> None:
     """Positive values (frames, n) as multiples of each atom's median, on a logarithmic scale around 1."""
     # atoms differ by orders of magnitude, which would hide what changes in time
-    octaves = torch.log2(values.clamp_min(1e-10) / values.median(0).values.clamp_min(1e-10))
-    reach = min(6, max(1, round(float(octaves.abs().quantile(0.98)))))
+    octaves = np.log2(np.maximum(values, 1e-10) / np.maximum(np.median(values, 0), 1e-10))
+    reach = min(6, max(1, round(float(np.quantile(np.abs(octaves), 0.98)))))
     image = _draw_rows(figure, octaves, -reach, reach, names, title, "magma_r")
     ticks = range(-reach, reach + 1)
     bar = figure.colorbar(image, label="times each atom's median; low: expected", ticks=ticks)
     bar.ax.set_yticklabels([f"{2**tick}" if tick >= 0 else f"1/{2**-tick}" for tick in ticks])
 
 
-def _draw_layers(figure: FigureBase, W: Mapping[str, Tensor], n_speech: int) -> None:
+def _draw_layers(figure: FigureBase, W: Mapping[str, Samples], n_speech: int) -> None:
     """A row for each layer, speech on the left and noise on the right."""
     *_, last = W.values()
     speech, noise = by_frequency(last[:, :n_speech]), by_frequency(last[:, n_speech:]) + n_speech
@@ -225,9 +226,9 @@ def _draw_layers(figure: FigureBase, W: Mapping[str, Tensor], n_speech: int) -> 
     figure.colorbar(image, ax=all_axes, label=_BELOW_PEAK, aspect=10 + 10 * len(W))
 
 
-def _draw_learned(axes: Axes, values: Tensor, n_speech: int, title: str) -> None:
+def _draw_learned(axes: Axes, values: Samples, n_speech: int, title: str) -> None:
     """Values (K, 1) as dots; (K, N) as boxes: median, quartiles, 5th and 95th percentile of each source's atoms."""
-    places = torch.arange(1.0, len(values) + 1)
+    places = np.arange(1.0, len(values) + 1)
     if values.shape[1] == 1:
         axes.plot(places, values[:, 0], "o", color="black")
     else:
@@ -235,8 +236,8 @@ def _draw_learned(axes: Axes, values: Tensor, n_speech: int, title: str) -> None
         sources = (values[:, :n_speech], -0.17, "tab:orange"), (values[:, n_speech:], 0.17, "tab:blue")
         for atoms, shift, colour in sources:
             axes.boxplot(
-                atoms.mT.numpy(),
-                positions=(places + shift).numpy(),
+                atoms.T,
+                positions=places + shift,
                 widths=0.28,
                 whis=(5, 95),
                 showfliers=False,
@@ -256,19 +257,19 @@ def _draw_learned(axes: Axes, values: Tensor, n_speech: int, title: str) -> None
 
 
 def _draw_frames(
-    axes: Axes, values: Tensor, title: str, low: float, high: float, *, colours: str = "magma"
+    axes: Axes, values: Samples, title: str, low: float, high: float, *, colours: str = "magma"
 ) -> AxesImage:
     """Values (frames, F) against time and frequency."""
     extent = (*_seconds(len(values)), 0, _TOP_KHZ)
-    image = _draw(axes, values.mT, extent, low, high, colours)
+    image = _draw(axes, values.T, extent, low, high, colours)
     axes.set(xlabel="time (s)", ylabel="frequency (kHz)", title=title)
     return image
 
 
-def _draw_atoms(axes: Axes, W: Tensor, title: str) -> AxesImage:
+def _draw_atoms(axes: Axes, W: Samples, title: str) -> AxesImage:
     """Columns of W (F, n), each in dB below its own largest value."""
-    peaks = W.amax(0, keepdim=True)
-    image = _draw(axes, decibels(W / peaks.clamp_min(1e-10)), (0.5, W.shape[1] + 0.5, 0, _TOP_KHZ), -RANGE_DB, 0)
+    peaks = np.maximum(W.max(0, keepdims=True), 1e-10)
+    image = _draw(axes, decibels(W / peaks), (0.5, W.shape[1] + 0.5, 0, _TOP_KHZ), -RANGE_DB, 0)
     axes.set(xlabel="atom", ylabel="frequency (kHz)", title=title)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
     return image
@@ -276,15 +277,14 @@ def _draw_atoms(axes: Axes, W: Tensor, title: str) -> AxesImage:
 
 def _draw(
     axes: Axes,
-    values: Tensor,
+    values: Samples,
     extent: tuple[float, float, float, float],
     low: float,
     high: float,
     colours: str = "magma",
 ) -> AxesImage:
-    picture = values.detach().cpu().numpy()
     return axes.imshow(
-        picture, extent=extent, vmin=low, vmax=high, cmap=colours, origin="lower", aspect="auto", interpolation="none"
+        values, extent=extent, vmin=low, vmax=high, cmap=colours, origin="lower", aspect="auto", interpolation="none"
     )
 
 

@@ -1,33 +1,32 @@
 """What a model has learned, and what it hears in a file: the two pictures of `drnmf show`."""
 
-import copy
 import io
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from drnmf.errors import InputError
 from drnmf.files import write_atomically
-from drnmf.models.base import Separator
 from drnmf.pictures import plots
-from drnmf.signal import audio
-from drnmf.signal.spectra import SAMPLE_RATE, stft
+from drnmf.signal import SAMPLE_RATE, audio
+from drnmf.signal.arrays import Samples, as_array
+from drnmf.signal.spectra import stft
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure  # else `plots` says what to install
+
+    from drnmf.models.base import Separator
+    from drnmf.models.packed import PackedModel
 
 DPI = 150
 PIXELS = (200, 20000)
 """The least and the most that a picture is wide and high."""
 
 
-@torch.no_grad()
-def draw_model(model: Separator, *, name: str) -> "Figure":
+def draw_model(model: "Separator | PackedModel", *, name: str) -> "Figure":
     """The dictionaries of `model`, layer by layer, with their step sizes and sparsities; `name` goes into the title."""
-    spectra = model.spectra()
-    kind = type(model).__name__
+    spectra = _arrays(model.spectra())
+    kind = model.kind
     if not spectra:
         raise InputError(
             f"{name}: there is nothing to see in the weights of this {kind}, it has no dictionaries; "
@@ -36,12 +35,11 @@ def draw_model(model: Separator, *, name: str) -> "Figure":
     *_, last = spectra.values()
     n_noise = last.shape[1] - model.n_speech
     title = f"{_shown(name)}: {kind} with {model.n_speech} speech and {n_noise} noise atoms"
-    return plots.layers(spectra, model.n_speech, title=title, learned=model.learned())
+    return plots.layers(spectra, model.n_speech, title=title, learned=_arrays(model.learned()))
 
 
-@torch.no_grad()
 def draw_file(
-    model: Separator,
+    model: "Separator | PackedModel",
     path: Path | str,
     *,
     name: str,
@@ -60,14 +58,12 @@ def draw_file(
         titles: of the noisy and of the enhanced spectrogram, instead of the names of file and model.
     """
     x, part = _part(path, start, seconds)
-    magnitude = stft(x).abs()
-    model = copy.deepcopy(model).float()
-    mask = model(magnitude[None])[0][0]
+    magnitude = abs(stft(x))
+    mask, heard = model.ready().look(magnitude)
     titles = titles or (f"Noisy: {_shown(Path(path).name)}{part}", f"Enhanced by {_shown(name)}")
-    heard = model.heard(magnitude)
     if not heard:
         return plots.masking(magnitude, mask, titles=titles)
-    *_, W = model.spectra().values()
+    *_, W = _arrays(model.spectra()).values()
     return plots.separation(magnitude, mask, W, heard, model.n_speech, titles=titles)
 
 
@@ -89,7 +85,11 @@ def save(figure: "Figure", path: Path | str, *, size: tuple[int, int] | None = N
     write_atomically(path, content.getvalue())
 
 
-def _part(path: Path | str, start: float, seconds: float) -> tuple[Tensor, str]:
+def _arrays(values: Mapping[str, Any]) -> dict[str, Samples]:
+    return {name: as_array(each) for name, each in values.items()}
+
+
+def _part(path: Path | str, start: float, seconds: float) -> tuple[Samples, str]:
     """That part of a file (samples,) at the rate the models work at, and which one it is, for the title."""
     if not seconds > 0:
         raise InputError(f"seconds must be positive, got {seconds:g}")
@@ -97,7 +97,7 @@ def _part(path: Path | str, start: float, seconds: float) -> tuple[Tensor, str]:
     if not 0 <= first < length:
         raise InputError(f"{path}: cannot begin at {start:g} s, it is {length / SAMPLE_RATE:.1f} s long")
     last = min(length, first + max(1, round(seconds * SAMPLE_RATE)))
-    x, _ = audio.read(path, sample_rate=SAMPLE_RATE, start=first, count=last - first)
+    x, _ = audio.read_array(path, sample_rate=SAMPLE_RATE, start=first, count=last - first)
     whole = last - first == length
     return x.mean(0), "" if whole else f", {first / SAMPLE_RATE:g} to {last / SAMPLE_RATE:g} s"
 

@@ -1,9 +1,9 @@
 """Reading and writing sound files: the only module that opens them (soundfile), and the only one that resamples (soxr).
 
-Sound in memory is float32 (channels, samples), full scale = 1: blocks are numpy arrays, `read` gives a whole file as a
-tensor, and what takes sound takes both. All formats of soundfile can be read: WAV, FLAC, Ogg Vorbis and Opus, MP3, AIFF
-and more. Resampling and clipping are logged on "drnmf"; whatever is wrong with a file is an InputError of one line that
-names it.
+Sound in memory is float32 (channels, samples), full scale = 1: blocks are numpy arrays, `read_array` gives a whole file
+as one, `read` as a tensor, and what takes sound takes both. All formats of soundfile can be read: WAV, FLAC, Ogg Vorbis
+and Opus, MP3, AIFF and more. Resampling and clipping are logged on "drnmf"; whatever is wrong with a file is an
+InputError of one line that names it.
 
 Examples:
     >>> from drnmf import audio
@@ -30,7 +30,7 @@ import numpy as np
 import soundfile
 import soxr
 
-from drnmf.errors import InputError, needing_pytorch
+from drnmf.errors import InputError
 from drnmf.files import staged
 from drnmf.signal.arrays import Array as Array
 from drnmf.signal.arrays import Samples as Samples
@@ -96,7 +96,17 @@ def info(path: Path | str) -> Info:
         return Info(file.samplerate, file.channels, file.frames, file.subtype)
 
 
-def read(
+def read(path: Path | str, **settings: Any) -> "tuple[Tensor, int]":
+    """As `read_array`, but as a tensor; only where there is no PyTorch it is an array."""
+    x, rate = read_array(path, **settings)
+    try:
+        import torch
+    except ModuleNotFoundError:
+        return x, rate  # type: ignore[return-value]
+    return torch.from_numpy(x), rate
+
+
+def read_array(
     path: Path | str,
     *,
     sample_rate: int | None = None,
@@ -104,7 +114,7 @@ def read(
     start: int = 0,
     count: int | None = None,
     announce: bool = True,
-) -> "tuple[Tensor, int]":
+) -> tuple[Samples, int]:
     """The waveform (channels, samples) of a file and its rate: samples [start, start + count), by default all.
 
     What lies elsewhere is not decoded.
@@ -117,8 +127,6 @@ def read(
         count: number of samples; None for all up to the end.
         announce: log that the file is resampled; False where the caller has logged it for many files at once.
     """
-    with needing_pytorch("audio.read"):
-        import torch
     with _open(path) as file:
         source, target = file.samplerate, sample_rate or file.samplerate
         total = resampled_length(file.frames, source, target)
@@ -126,7 +134,7 @@ def read(
         if not 0 <= start < stop <= total:
             raise InputError(f"{path}: samples {start} to {stop} were asked for, but it has {total} at {target} Hz")
         if source == target:
-            return torch.from_numpy(_decode(file, path, start, stop, channel)), target
+            return _decode(file, path, start, stop, channel), target
         if announce:
             log.info("%s: resampling from %d to %d Hz", path, source, target)
         # Both rates tick together every target / gcd samples: starting there makes a segment the same samples as in
@@ -135,7 +143,7 @@ def read(
         first = max(0, start - _FILTER) // tick * tick
         last = min(file.frames, -(-(stop + _FILTER) * source // target))
         x = resample(_decode(file, path, first * source // target, last, channel), source, target)
-        return torch.from_numpy(np.ascontiguousarray(x[:, start - first : stop - first])), target
+        return np.ascontiguousarray(x[:, start - first : stop - first]), target
 
 
 def read_blocks(path: Path | str, size: int) -> Iterator[Samples]:

@@ -27,13 +27,12 @@ import subprocess
 import sys
 import warnings
 from types import ModuleType
+from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from drnmf.errors import InputError
-from drnmf.signal.audio import Samples
+from drnmf.signal.arrays import Array, Samples, as_array, functions
 
 EPS = 1e-12
 _TINY = 1e-20  # an energy far below one sample of 24-bit rounding noise: only digital silence feels it
@@ -49,31 +48,31 @@ class ScoreWarning(UserWarning):
     """What the reader of a score should know: why it is nan, or what was done to the signals first."""
 
 
-def sdr(estimate: Tensor, reference: Tensor, *, filter_length: int = 512) -> Tensor:
+def sdr(estimate: Array, reference: Array, *, filter_length: int = 512) -> Array:
     """Signal-to-distortion ratio in dB (BSS Eval version 3) of each of the signals (..., samples)."""
     check_pair(estimate, reference)
     return ratio_db(*decompose(estimate, reference, filter_length))
 
 
-def si_sdr(estimate: Tensor, reference: Tensor) -> Tensor:
+def si_sdr(estimate: Array, reference: Array) -> Array:
     """Scale-invariant signal-to-distortion ratio in dB of signals (..., samples).
 
     It serves as a loss too, so only shapes are checked: silence on either side gives -120 dB and a zero gradient,
     NaN gives NaN.
     """
     check_pair(estimate, reference, values=False)
-    e, r = estimate.double(), reference.double()
-    gain = (e * r).sum(-1, keepdim=True) / (r.square().sum(-1, keepdim=True) + _TINY)
+    e, r = _double(estimate), _double(reference)
+    gain = ((e * r).sum(-1) / ((r * r).sum(-1) + _TINY))[..., None]
     return ratio_db(gain * r, e - gain * r)
 
 
-def snr(estimate: Tensor, reference: Tensor) -> Tensor:
+def snr(estimate: Array, reference: Array) -> Array:
     """Signal-to-noise ratio in dB of signals (..., samples): everything but the reference itself is noise."""
     check_pair(estimate, reference)
-    return ratio_db(reference.double(), estimate.double() - reference.double())
+    return ratio_db(_double(reference), _double(estimate) - _double(reference))
 
 
-def pesq(estimate: Tensor, reference: Tensor, sample_rate: int = 16000) -> float:
+def pesq(estimate: Array, reference: Array, sample_rate: int = 16000) -> float:
     """Wide-band PESQ, 1 to 4.64, of one signal (samples,); nan where it has no answer, and a warning says why."""
     package = optional_package("pesq", "PESQ")
     if sample_rate != 16000:
@@ -95,7 +94,7 @@ def pesq(estimate: Tensor, reference: Tensor, sample_rate: int = 16000) -> float
     return _no_score("PESQ", (child.stderr.decode().strip().splitlines() or [crash])[-1])
 
 
-def stoi(estimate: Tensor, reference: Tensor, sample_rate: int = 16000) -> float:
+def stoi(estimate: Array, reference: Array, sample_rate: int = 16000) -> float:
     """Short-time objective intelligibility, up to 1, of one signal (samples,); nan like `pesq`."""
     package = optional_package("pystoi", "STOI")
     e, r = as_arrays(estimate, reference)
@@ -108,7 +107,7 @@ def stoi(estimate: Tensor, reference: Tensor, sample_rate: int = 16000) -> float
         return _no_score("STOI", "less than 0.4 s of speech is left when silent frames are removed")
 
 
-def decompose(estimate: Tensor, reference: Tensor, filter_length: int) -> tuple[Tensor, Tensor]:
+def decompose(estimate: Array, reference: Array, filter_length: int) -> tuple[Array, Array]:
     """Split `estimate` (..., samples) into the reference through its best filter, and the residual.
 
     Both are (..., samples + filter_length - 1) in float64. A silent reference gives a silent target.
@@ -116,50 +115,61 @@ def decompose(estimate: Tensor, reference: Tensor, filter_length: int) -> tuple[
     check_pair(estimate, reference, values=False)
     if filter_length < 1:
         raise InputError(f"filter_length must be at least 1, got {filter_length}")
-    e, r = estimate.double(), reference.double()
+    of: Any = functions(estimate)
+    e: Array = _double(estimate)
+    r: Array = _double(reference)
     length = e.shape[-1] + filter_length - 1
     n = 1 << (length - 1).bit_length()  # long enough for linear correlations, and fast
-    E, R = torch.fft.rfft(e, n), torch.fft.rfft(r, n)
-    autocorrelation = torch.fft.irfft(R.abs().square(), n)[..., :filter_length]
-    correlation = torch.fft.irfft(R.conj() * E, n)[..., :filter_length]
-    lag = torch.arange(filter_length, device=e.device)
-    gram = autocorrelation[..., (lag[:, None] - lag).abs()]
+    E, R = of.fft.rfft(e, n), of.fft.rfft(r, n)
+    autocorrelation = of.fft.irfft(of.square(abs(R)), n)[..., :filter_length]
+    correlation = of.fft.irfft(R.conj() * E, n)[..., :filter_length]
+    lag = of.arange(filter_length, device=e.device)
+    gram = autocorrelation[..., abs(lag[:, None] - lag)]
     silent = autocorrelation[..., :1, None] == 0
-    gram = torch.where(silent, torch.eye(filter_length, dtype=e.dtype, device=e.device), gram)
-    taps = torch.linalg.solve(gram, correlation[..., None])[..., 0]
-    target = torch.fft.irfft(R * torch.fft.rfft(taps, n), n)[..., :length]
-    return target, torch.nn.functional.pad(e, (0, filter_length - 1)) - target
+    gram = of.where(silent, of.eye(filter_length, dtype=e.dtype, device=e.device), gram)
+    taps = of.linalg.solve(gram, correlation[..., None])[..., 0]
+    target = of.fft.irfft(R * of.fft.rfft(taps, n), n)[..., :length]
+    silence = of.zeros((*e.shape[:-1], filter_length - 1), dtype=e.dtype, device=e.device)
+    return target, of.concatenate([e, silence], -1) - target
 
 
-def ratio_db(target: Tensor, residual: Tensor) -> Tensor:
+def ratio_db(target: Array, residual: Array) -> Array:
     """Energy of `target` over that of `residual` along the last dimension in dB, finite at silence."""
-    T, R = target.square().sum(-1), residual.square().sum(-1)
+    of = functions(target)
+    T, R = of.square(target).sum(-1), of.square(residual).sum(-1)
     floored = R + EPS * (T + R) + _TINY
-    return 10 * torch.log10((T + EPS * floored) / floored)
+    decibels: Array = 10 * of.log10((T + EPS * floored) / floored)
+    return decibels
 
 
-def check_pair(estimate: Tensor, reference: Tensor, *, name: str = "estimate", values: bool = True) -> None:
+def _double(x: Array) -> Array:
+    return x.astype(np.float64) if isinstance(x, np.ndarray) else x.double()
+
+
+def check_pair(estimate: Array, reference: Array, *, name: str = "estimate", values: bool = True) -> None:
     """Raise InputError unless both are floats of one shape and (`values`) finite, and no signal in them is silent."""
+    if isinstance(estimate, np.ndarray) != isinstance(reference, np.ndarray):
+        raise InputError(f"the {name} and the reference must be both numpy arrays, or both torch tensors")
     if estimate.shape != reference.shape:
         shapes = f"{tuple(estimate.shape)}, the reference {tuple(reference.shape)}"
         raise InputError(f"the {name} has shape {shapes}: they must be equal")
-    if estimate.ndim == 0 or estimate.numel() == 0:
+    if estimate.ndim == 0 or 0 in estimate.shape:
         raise InputError(f"nothing to score: the signals have shape {tuple(estimate.shape)}")
-    if not (estimate.is_floating_point() and reference.is_floating_point()):
+    if not all("float" in str(x.dtype) for x in (estimate, reference)):
         raise InputError(f"signals must be floats, got {estimate.dtype} and {reference.dtype}")
     for which, x in ((name, estimate), ("reference", reference)) if values else ():
-        if not x.isfinite().all():
+        if not functions(x).isfinite(x).all():
             raise InputError(f"the {which} contains NaN or infinity")
         if not x.any(-1).all():
             raise InputError(f"the {which} is silent (all zeros), so its score is not defined")
 
 
-def as_arrays(estimate: Tensor, reference: Tensor) -> tuple[Samples, Samples]:
+def as_arrays(estimate: Array, reference: Array) -> tuple[Samples, Samples]:
     """Both signals (samples,) in double precision, checked."""
     check_pair(estimate, reference)
     if estimate.ndim != 1:
         raise InputError(f"PESQ and STOI take one signal (samples,) at a time, got shape {tuple(estimate.shape)}")
-    return estimate.detach().double().cpu().numpy(), reference.detach().double().cpu().numpy()
+    return as_array(estimate).astype(np.float64), as_array(reference).astype(np.float64)
 
 
 def optional_package(name: str, metric: str) -> ModuleType:

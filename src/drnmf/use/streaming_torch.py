@@ -60,7 +60,7 @@ class ModelStream:
         magnitude = X[0].abs() if len(X) == 1 else X.abs().square().mean(0).sqrt()
         mask, self._state = self._model.separate(magnitude[None], self._state)
         remove = (self.strength * (1 - mask[0])).clamp_max(self.most)
-        removed = torch.fft.irfft(remove * X, n=WINDOW) * self._window
+        removed: Tensor = torch.fft.irfft(remove * X, n=WINDOW) * self._window
         if self._top is not None:
             weight = magnitude[..., self._top]
             share = (remove[..., self._top] * weight).sum(-1) / weight.sum(-1).clamp_min(self._silence)
