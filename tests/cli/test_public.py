@@ -2,11 +2,13 @@
 
 import json
 
+import numpy as np
 import pytest
 
 import public
 from command import drnmf
 from drnmf.signal.composite import composite
+from drnmf.signal.dnsmos import POLYNOMIALS
 from drnmf.signal.metrics import si_sdr
 from drnmf.use import evaluation
 
@@ -42,6 +44,10 @@ def test_dns_by_snr_and_with_dnsmos(tmp_path):
     assert [line["snr_db"] for line in document["summary"]] == [-5, 15, "all"]
     assert overall["count"] == 4
     assert overall["ovrl"] == pytest.approx(2.006, abs=0.001)  # what the stand-in always says
+    _, noisy = public.sound("austen_0880", 7 / 99)
+    peak = np.polyval(POLYNOMIALS["sig"], noisy.max().item())
+    assert document["rows"][0]["noisy"]["sig"] == pytest.approx(peak, abs=1e-3)
+    assert document["rows"][0]["scores"]["sig"] != document["rows"][0]["noisy"]["sig"]
     assert set(document["rows"][0]["scores"]) == {"si_sdr", "sig", "bak", "ovrl", "p808"}
     _, two = scores("evaluate", "default", "--dns", tmp_path, "--metric", "si_sdr", "--every", 2)
     assert [row["id"] for row in two["rows"]] == ["no_reverb/fileid_7", "with_reverb/fileid_7"]

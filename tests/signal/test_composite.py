@@ -58,6 +58,11 @@ def test_silence_inside_a_recording_has_a_rating():
     assert all(1 <= rating <= 5 for rating in composite.composite(noisy, clean, wide_pesq=2.0).values())
 
 
+def test_silence_predicts_silence():
+    silence_TS = composite._frames(np.zeros(4800))
+    assert composite.log_likelihood_ratio(silence_TS, silence_TS) == pytest.approx(np.zeros(36))
+
+
 def test_too_short_a_sound_is_told():
     x = read("speech", "austen_0880")[:599]
     with pytest.warns(ScoreWarning, match="less than 38 ms"):
