@@ -1,8 +1,9 @@
-"""How good the enhanced sound is: `python -m benchmarks.quality default DTLN GTCRN`.
+"""How good the enhanced sound is: `python -m benchmarks.quality default DTLN GTCRN RNNoise DeepFilterNet3`.
 
 Scores models and published enhancers on the home corpus, each mixture once, all systems on the same samples, and
 stores the means in docs/results/quality.json; `python -m benchmarks.pages` makes the pages' tables of them. A system is
-a bundled model's name, a model's folder, or one of `benchmarks.rivals`. What it replaces in the file is its own entry.
+a bundled model's name, a model's folder, or one of `benchmarks.rivals` and `benchmarks.wideband`; of these, what is not
+here is left out by name. What it replaces in the file is its own entry.
 
 Scored are
 
@@ -10,9 +11,10 @@ Scored are
     10 dB, 20 dB, 30 dB, clean   the mixtures of dev with less of their noise, or with none
     onset                        the mixtures of dev, cut so that they begin where the speech does
 
-by SDR, SI-SDR, PESQ, STOI, with `--dnsmos` DNSMOS, and the gain of the speech: the enhanced sound's projection on the
-speech in dB, 0 where the speech is as loud as it was. For `onset` there is only the gain, of the first 100 ms and of
-everything later than a second. DRNMF_CORPUS names the corpus, DRNMF_RIVALS the rivals.
+by SDR, SI-SDR, PESQ, STOI, with `--dnsmos` DNSMOS as published, and the gain of the speech: the enhanced sound's
+projection on the speech in dB, 0 where the speech is as loud as it was. For `onset` there is only the gain, of the
+first 100 ms and of everything later than a second. DRNMF_CORPUS names the corpus, DRNMF_RIVALS the folder of the
+rivals, which has DNSMOS's networks in `dnsmos`.
 """
 
 import argparse
@@ -35,12 +37,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from benchmarks import rivals
+from benchmarks import rivals, wideband
 from benchmarks.measure import commit, machine
 from drnmf import enhance, load_model
 from drnmf.data.manifests import read_manifest
 from drnmf.data.mixing import Mixture
 from drnmf.data.recordings import Recordings, files_of, scan
+from drnmf.signal.dnsmos import Listener
 from drnmf.signal.metrics import pesq, sdr, si_sdr, stoi
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "quality.json"
@@ -50,8 +53,6 @@ ONSET = "onset"
 AS_IT_IS = "noisy"
 RATE = 16000
 EARLY, LATE = RATE // 10, RATE  # samples: the first 100 ms of speech, and all of it after a second
-MOS_SAMPLES = 144160  # 9.01 s, what DNSMOS listens to
-CALIBRATION = (-0.06766283, 1.11546468, 0.04602535)  # Microsoft's, from the network's output to the scale of listeners
 
 Sound = np.ndarray[Any, np.dtype[np.float32]]
 Scores = dict[str, float]
@@ -110,7 +111,9 @@ def system(name: str) -> Callable[[Sound], Sound]:
     if name == AS_IT_IS:
         return lambda x: x
     if name in rivals.rivals():
-        return lambda x: rivals.recording(name, x)
+        return partial(rivals.recording, name)
+    if name in wideband.SYSTEMS:
+        return partial(wideband.recording, name)
     model = load_model(name)
     return lambda x: enhance(x, RATE, model)
 
@@ -142,16 +145,14 @@ def gain_db(estimate: Sound, reference: Sound) -> float:
     return 20 * math.log10(max(gain, 1e-6))
 
 
-listener = cache(rivals.session)
+listener = cache(Listener)
 
 
 def dnsmos(estimate: Sound) -> Scores:
-    """DNSMOS's overall score (P.835), the mean over pieces of 9.01 s."""
-    repeated = np.tile(estimate, -(-MOS_SAMPLES // len(estimate)))
-    starts = range(0, len(repeated) - MOS_SAMPLES + 1, 4 * RATE)  # a piece every 4 s; Microsoft's script: every second
-    network = listener("dnsmos/sig_bak_ovr")
-    raw = [network.run(None, {"input_1": repeated[None, i : i + MOS_SAMPLES]})[0][0][2] for i in starts]
-    return {"dnsmos": float(np.mean([np.polyval(CALIBRATION, value) for value in raw]))}
+    """DNSMOS: `dnsmos_sig`, `dnsmos_bak`, `dnsmos_ovrl`, `dnsmos_p808`."""
+    folder = rivals.folder()
+    assert folder is not None
+    return {f"dnsmos_{name}": value for name, value in listener(folder / "dnsmos").score(estimate).items()}
 
 
 def score_task(task: Task, systems: list[str], with_dnsmos: bool) -> dict[str, Scores]:
@@ -221,6 +222,22 @@ def store(path: Path, about: dict[str, Any], summaries: dict[str, dict[str, Any]
     temporary.replace(path)
 
 
+def present(systems: list[str]) -> list[str]:
+    """Those that can be run; of each other one, say why it is left out."""
+    found = []
+    for name in systems:
+        reason = None
+        if name in rivals.RIVALS and name not in rivals.rivals():
+            reason = f"DRNMF_RIVALS names no folder with {rivals.FILES[name]}"
+        elif name in wideband.SYSTEMS:
+            reason = wideband.missing(name)
+        if reason is None:
+            found.append(name)
+        else:
+            print(f"{name} is left out: {reason}", flush=True)
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.quality", description=__doc__.split("\n")[0])
     every_set = [*SETS, *QUIETER, ONSET]
@@ -231,7 +248,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("-o", "--output", type=Path, default=RESULTS)
     arguments = parser.parse_args()
-    systems = [AS_IT_IS, *arguments.systems]
+    systems = [AS_IT_IS, *present(arguments.systems)]
     listed = tasks(arguments.sets, arguments.every)
     about = {"commit": commit(), "date": f"{datetime.now(UTC):%Y-%m-%d}", "machine": machine()}
     about |= {"data": "home corpus", "every": arguments.every}

@@ -1,11 +1,12 @@
 """The bundled models beside published enhancers, on the same sound and one thread: a live stream and a recording.
 
 The rivals are ONNX files that are not part of this project. The environment variable DRNMF_RIVALS names the folder with
-`dtln1.onnx` and `dtln2.onnx` (DTLN, Westhausen and Meyer, 2020) and `gtcrn.onnx` (GTCRN, Rong et al., 2024); without it
-they are left out. They are driven frame by frame with numpy and onnxruntime, with as little around the networks as they
-need; that is also how they take a recording, because they have no other way. All take turns in one process, many
-times over; the fastest turn of each counts, and in it the median hop. Time is the processor's, so that other programs
-do not count but for what they take of the caches.
+`dtln1.onnx` and `dtln2.onnx` (DTLN, Westhausen and Meyer, 2020), `gtcrn.onnx` (GTCRN, Rong et al., 2024),
+`fastenhancer_t.onnx` and `fastenhancer_b.onnx` (FastEnhancer, github.com/aask1357/fastenhancer); what is not there is
+left out. They are driven frame by frame with numpy and onnxruntime, with as little around the networks as they need;
+that is also how they take a recording, because they have no other way. All take turns in one process, many times over;
+the fastest turn of each counts, and in it the median hop. Time is the processor's, so that other programs do not count
+but for what they take of the caches.
 """
 
 import json
@@ -38,7 +39,8 @@ def folder() -> Path | None:
 
 def rivals() -> dict[str, tuple[int, Callable[[], Feed]]]:
     """Hop in samples, and what makes a stream, by name; empty where they are not."""
-    return {} if folder() is None else {"DTLN": (128, dtln), "GTCRN": (256, gtcrn)}
+    path = folder()
+    return {} if path is None else {name: RIVALS[name] for name, file in FILES.items() if (path / file).is_file()}
 
 
 def session(name: str) -> Any:
@@ -94,6 +96,41 @@ def gtcrn() -> Feed:
     return feed
 
 
+def fastenhancer(size: str) -> Feed:
+    """One network on complex spectra; Hann windows on both sides, divided by the sum of their squares."""
+    network = session(f"fastenhancer_{size}")
+    caches = {value.name: np.zeros(value.shape, np.float32) for value in network.get_inputs()[1:]}
+    window = np.hanning(WINDOW + 1)[:-1].astype(np.float32)
+    halves = np.square(window).reshape(2, -1)
+    synthesis = window / np.tile(halves.sum(0), 2)
+    waiting, tail = np.zeros(WINDOW, np.float32), np.zeros(WINDOW, np.float32)
+
+    def feed(x: Frames) -> Frames:
+        waiting[:256], waiting[256:] = waiting[256:], x
+        X = np.fft.rfft(waiting * window).astype(np.complex64, copy=False)
+        Y, *following = network.run(None, {"spec_in": X.view(np.float32).reshape(1, 257, 1, 2), **caches})
+        caches.update(zip(caches, following, strict=True))
+        tail[:256], tail[256:] = tail[256:], 0
+        np.add(tail, np.fft.irfft(Y.reshape(-1).view(np.complex64)) * synthesis, out=tail)
+        return tail[:256].copy()
+
+    return feed
+
+
+RIVALS: dict[str, tuple[int, Callable[[], Feed]]] = {
+    "DTLN": (128, dtln),
+    "GTCRN": (256, gtcrn),
+    "FastEnhancer-T": (256, partial(fastenhancer, "t")),
+    "FastEnhancer-B": (256, partial(fastenhancer, "b")),
+}
+FILES = {
+    "DTLN": "dtln1.onnx",
+    "GTCRN": "gtcrn.onnx",
+    "FastEnhancer-T": "fastenhancer_t.onnx",
+    "FastEnhancer-B": "fastenhancer_b.onnx",
+}
+
+
 def drnmf(model: str) -> Feed:
     """Ours."""
     from drnmf import Streamer
@@ -101,14 +138,10 @@ def drnmf(model: str) -> Feed:
     return Streamer(model).feed
 
 
-DELAY = {"DTLN": WINDOW - 128, "GTCRN": WINDOW - 256}
-"""Samples that a rival's output lies behind its input, beside the hop itself."""
-
-
 def recording(name: str, x: Frames) -> Frames:
     """A whole recording by a rival: as long as it was, and not delayed."""
     hop, make = rivals()[name]
-    feed, delay = make(), DELAY[name]
+    feed, delay = make(), WINDOW - hop  # its output lies that far behind its input
     padded = np.pad(x, (0, delay + -(len(x) + delay) % hop))
     y = np.concatenate([feed(padded[i : i + hop]) for i in range(0, len(padded), hop)])
     return y[delay : delay + len(x)].astype(np.float32, copy=False)

