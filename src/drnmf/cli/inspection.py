@@ -34,15 +34,25 @@ def show(
     terminal.say(f"the picture is {output}")
 
 
-@app.command(epilog="Example: `drnmf export model -o model.onnx`; examples/stream_onnx.py runs it without drnmf")
+@app.command(epilog="Examples: `drnmf export model -o model.onnx`  ·  `drnmf export --c default -o default.drnmf`")
 def export(
     model: ModelName,
-    output: Annotated[Path, typer.Option("-o", "--output", help="ONNX file to write.")] = Path("model.onnx"),
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="File to write. [default: model.onnx or model.drnmf]")
+    ] = None,
+    c: Annotated[bool, typer.Option("--c", help="One flat file for the C library, plugin and browser.")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Write a model as an ONNX network that takes one frame: magnitude and state in, mask and next state out."""
-    from drnmf.models.folders import load_model
-    from drnmf.use.export import export as run
+    from drnmf.models.folders import load_model, load_ready
 
-    run(load_model(model), output)
+    output = output or Path("model.drnmf" if c else "model.onnx")
+    if c:
+        from drnmf.use.flat import export_flat
+
+        export_flat(load_ready(model), output)
+    else:
+        from drnmf.use.export import export as run
+
+        run(load_model(model), output)
     terminal.say(f"{output}: {output.stat().st_size / 1e6:.1f} MB")

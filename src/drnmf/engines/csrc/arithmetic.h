@@ -53,13 +53,15 @@ INLINE void NAME(store)(real *p, int64_t n, vector v) {
 }
 
 #ifndef ONLY_STREAMS
-/* out += s A for `rows` rows and `width` registers of columns; s[r, j] lies at r s_row + j s_column. */
+/* out += s A for `rows` rows and `width` registers of columns, of which only the last may be partly filled; s[r, j] lies
+ * at r s_row + j s_column. */
 INLINE void NAME(tile)(const int rows, const int width, real *out, int64_t out_step, int64_t columns, const real *s,
                        int64_t s_row, int64_t s_column, const real *A, int64_t A_step, int64_t depth) {
     vector sum[4][TILE];
+    const int last = width - 1;
     UNROLL for (int r = 0; r < rows; r++) {
-        UNROLL for (int v = 0; v < width; v++)
-            sum[r][v] = NAME(load)(out + r * out_step + v * LANES, columns - v * LANES);
+        UNROLL for (int v = 0; v < last; v++) sum[r][v] = *(const vector *)(out + r * out_step + v * LANES);
+        sum[r][last] = NAME(load)(out + r * out_step + last * LANES, columns - last * LANES);
     }
     for (int64_t j = 0; j < depth; j++) {
         UNROLL for (int v = 0; v < width; v++) {
@@ -68,8 +70,8 @@ INLINE void NAME(tile)(const int rows, const int width, real *out, int64_t out_s
         }
     }
     UNROLL for (int r = 0; r < rows; r++) {
-        UNROLL for (int v = 0; v < width; v++)
-            NAME(store)(out + r * out_step + v * LANES, columns - v * LANES, sum[r][v]);
+        UNROLL for (int v = 0; v < last; v++) *(vector *)(out + r * out_step + v * LANES) = sum[r][v];
+        NAME(store)(out + r * out_step + last * LANES, columns - last * LANES, sum[r][last]);
     }
 }
 
@@ -98,16 +100,19 @@ INLINE void NAME(tiles)(const int rows, real *out, int64_t out_step, int64_t col
 
 #endif
 
-/* out += the `count` rows of A that are listed, times their factors in s, in `width` registers of columns. */
+/* out += the `count` rows of A that are listed, times their factors in s, in `width` registers of columns as above. */
 INLINE void NAME(strip)(const int width, real *out, int64_t columns, const real *s, const int32_t *active,
                         int64_t count, const real *A, int64_t A_step) {
     vector sum[STRIP];
-    UNROLL for (int v = 0; v < width; v++) sum[v] = NAME(load)(out + v * LANES, columns - v * LANES);
+    const int last = width - 1;
+    UNROLL for (int v = 0; v < last; v++) sum[v] = *(const vector *)(out + v * LANES);
+    sum[last] = NAME(load)(out + last * LANES, columns - last * LANES);
     for (int64_t i = 0; i < count; i++) {
         const real *row = A + active[i] * A_step, factor = s[active[i]];
         UNROLL for (int v = 0; v < width; v++) sum[v] += factor * *(const vector *)(row + v * LANES);
     }
-    UNROLL for (int v = 0; v < width; v++) NAME(store)(out + v * LANES, columns - v * LANES, sum[v]);
+    UNROLL for (int v = 0; v < last; v++) *(vector *)(out + v * LANES) = sum[v];
+    NAME(store)(out + last * LANES, columns - last * LANES, sum[last]);
 }
 
 /* out += s A for one row and one panel: strips as wide as there are registers, evenly shared out. */

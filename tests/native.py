@@ -1,0 +1,112 @@
+"""`libdrnmf` and what stands on it, built once into build/libdrnmf; where a tool is missing, tests are skipped."""
+
+import ctypes
+import functools
+import shutil
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from drnmf import load_model
+from drnmf.use.flat import export_flat
+
+ROOT = Path(__file__).parents[1]
+BUILD = ROOT / "build" / "libdrnmf"
+MODEL = ROOT / "build" / "default.drnmf"
+DEBIAN = {  # where the tools come from
+    **{"cmake": "cmake", "cc": "gcc", "pkg-config": "pkgconf", "applyplugin": "ladspa-sdk", "sox": "sox"},
+    **{"pipewire": "pipewire", "clang": "clang", "wasm-ld": "lld", "node": "nodejs", "chromium": "chromium"},
+}
+
+
+def needs(*tools: str) -> None:
+    """Skip the test, with the remedy, if one of these is not installed."""
+    for tool in tools:
+        if shutil.which(tool) is None:
+            pytest.skip(f"{tool} is not installed; on Debian: apt-get install {DEBIAN[tool]}")
+
+
+def run(*command: object, **settings) -> subprocess.CompletedProcess:
+    """Run a program that must succeed."""
+    done = subprocess.run([*map(str, command)], capture_output=True, timeout=300, check=False, **settings)
+    assert done.returncode == 0, f"{command}: {done.stdout[-2000:]!r} {done.stderr[-2000:]!r}"
+    return done
+
+
+@functools.cache
+def model_file() -> Path:
+    """The default as one flat file; not written again if it is the same, so that nothing is built again."""
+    fresh = MODEL.with_suffix(".new")
+    MODEL.parent.mkdir(exist_ok=True)
+    export_flat(load_model("default"), fresh)
+    if not MODEL.is_file() or MODEL.read_bytes() != fresh.read_bytes():
+        fresh.replace(MODEL)
+    fresh.unlink(missing_ok=True)
+    return MODEL
+
+
+@functools.cache
+def built() -> Path:
+    """The folder with the library, its example, its checks and the plugin; only what has changed is compiled."""
+    needs("cmake", "cc")
+    model = model_file()
+    run("cmake", "-S", ROOT / "libdrnmf", "-B", BUILD, "-DDRNMF_CHECKS=ON", f"-DDRNMF_MODEL={model}")
+    run("cmake", "--build", BUILD)
+    return BUILD
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    """The shared library."""
+    found = ctypes.CDLL(str(built() / "libdrnmf.so"))
+    found.drnmf_error.restype = ctypes.c_char_p
+    found.drnmf_power.restype = ctypes.c_float
+    for name in ("mask", "activations", "expected", "spectrum"):
+        getattr(found, f"drnmf_{name}").restype = ctypes.POINTER(ctypes.c_float)
+    found.drnmf_set_strength.argtypes = found.drnmf_set_max_attenuation.argtypes = ctypes.c_void_p, ctypes.c_float
+    return found
+
+
+class Enhancer:
+    """An instance of the library."""
+
+    def __init__(self, rate: int = 16000, channels: int = 1, model: Path | bytes | None = None) -> None:
+        self.pointer, self.channels = ctypes.c_void_p(), channels
+        if isinstance(model, bytes):
+            self._content = ctypes.create_string_buffer(model, len(model))
+            arguments = self._content, ctypes.c_size_t(len(model)), rate, channels
+            self.code = library().drnmf_open_memory(ctypes.byref(self.pointer), *arguments)
+        else:
+            path = None if model is None else str(model).encode()
+            self.code = library().drnmf_open(ctypes.byref(self.pointer), path, rate, channels)
+
+    def __getattr__(self, name: str):
+        """A function of the library for this instance."""
+        return functools.partial(getattr(library(), f"drnmf_{name}"), self.pointer)
+
+    def __del__(self) -> None:
+        if self.pointer:
+            self.close()
+
+    def error(self) -> str:
+        return library().drnmf_error(self.code).decode()
+
+    def process(self, x: np.ndarray) -> np.ndarray:
+        """A block (channels, n), or (n,) of one channel."""
+        block = np.array(np.atleast_2d(x).T, np.float32, order="C")  # a copy: it is worked on in place
+        at = block.ctypes.data_as(ctypes.c_void_p)
+        self.code = library().drnmf_process(self.pointer, at, at, ctypes.c_size_t(len(block)))
+        return block.T.reshape(x.shape)
+
+    def enhance(self, x: np.ndarray, blocks: Iterable[int]) -> np.ndarray:
+        """All of a sound in blocks of these sizes, again and again, with the latency taken off."""
+        late, parts, sizes = self.latency(), [], list(blocks)
+        x = np.concatenate([x, np.zeros((*x.shape[:-1], late), x.dtype)], -1)
+        while x.shape[-1]:
+            n = sizes[len(parts) % len(sizes)]
+            parts.append(self.process(x[..., :n]))
+            x = x[..., n:]
+        return np.concatenate(parts, -1)[..., late:]
