@@ -72,7 +72,7 @@ def delay(name: str) -> int:
     """Samples at 48 kHz that a system's output lies behind its input."""
     from drnmf.pictures.demo import recording as example
 
-    x = soxr.resample(example("clean").numpy(), RATE, WIDE, "VHQ")
+    x = soxr.resample(example("clean"), RATE, WIDE, "VHQ")
     y = SYSTEMS[name][2](np.pad(x, (0, MOST_DELAY)))
     size = 1 << (len(x) + len(y)).bit_length()
     correlation = np.fft.irfft(np.conj(np.fft.rfft(x, size)) * np.fft.rfft(y, size), size)

@@ -39,6 +39,8 @@ MODULES = [
     "drnmf.parallel",
     "drnmf.progress",
     "drnmf.signal.audio",
+    "drnmf.signal.composite",
+    "drnmf.signal.dnsmos",
     "drnmf.signal.pipes",
     "drnmf.use.files",
     "drnmf.use.folders",

@@ -36,7 +36,7 @@ def test_parts_are_those_of_another_package(row):
 @pytest.mark.parametrize("row", GOLDEN, ids=lambda row: row["noise"])
 def test_ratings_are_those_of_another_package(row):
     pytest.importorskip("pesq")
-    ratings = composite.composite(*mixture(row))
+    ratings = composite.composite(*(x.numpy() for x in mixture(row)))
     assert ratings["cbak"] == pytest.approx(row["cbak"], abs=1e-5)
     for name in ("csig", "covl"):  # the package rounds the prediction to single precision
         assert ratings[name] == pytest.approx(row[name], abs=0.005)

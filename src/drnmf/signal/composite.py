@@ -22,9 +22,9 @@ import warnings
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
-from drnmf.signal.audio import Samples
+from drnmf.signal.arrays import Array as Signal
+from drnmf.signal.arrays import Samples
 from drnmf.signal.metrics import ScoreWarning, as_arrays, pesq
 
 WINDOW, HOP = 480, 120  # 30 ms, a quarter of it on
@@ -45,7 +45,7 @@ _WIDTHS_HZ = (
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
 
-def composite(estimate: Tensor, reference: Tensor, *, wide_pesq: float | None = None) -> dict[str, float]:
+def composite(estimate: Signal, reference: Signal, *, wide_pesq: float | None = None) -> dict[str, float]:
     """`csig`, `cbak` and `covl` of one signal (samples,) at 16 kHz; nan where PESQ has no answer.
 
     `wide_pesq` is the pair's wide-band PESQ, where it is known already.
