@@ -26,7 +26,7 @@ from drnmf.errors import DivergedError
 from drnmf.paper import runs as reproduce
 from drnmf.paper.runs import Cell, Corpus, cell_recipe, choose_cells, is_trained, state, train_cell, train_cells
 from drnmf.paper.tables import changes, records, write_report
-from drnmf.paper.waspaa2017 import ABLATIONS, PAPER, RECIPES, ROWS, ablations, merged, settings
+from drnmf.paper.waspaa2017 import ABLATIONS, PAPER, PUBLISHED, RECIPES, ROWS, ablations, merged, settings
 from drnmf.pictures import plots
 from drnmf.signal import audio
 from drnmf.training.recipe import Recipe
@@ -68,7 +68,7 @@ def test_the_table_has_the_paper_s_rows_twice_and_ablations_once():
     cells = choose_cells()
     assert len(cells) == len({c.id for c in cells}) == 2 * 11
     assert [c.id for c in cells[:2]] == ["paper/100/snmf-n200/2016", "paper/100/snmf-n2000/2016"]
-    more = choose_cells("tuned", with_ablations=True, seed=7)
+    more = choose_cells("tuned", with_ablations=True, seeds=[7])
     assert len(more) == 22 + 11
     assert {c.size for c in more[22:]} == {10}
     assert [c.id for c in choose_cells(sizes=[10], only=["drnmf-k?-n200/"])] == [
@@ -208,18 +208,18 @@ def test_every_ablation_is_a_model_that_can_be_made(recipe, corpus_folder):
 def test_cells_are_trained_scored_and_told(done, corpus_folder):
     folder, text, _ = done
     lines = [line.split() for line in text.splitlines() if line.startswith("DR-NMF  ")]
-    sizes, whole, tenth = [line for line in lines if line[1:3] == ["2", "200"]][:3]  # Table 1, in three parts
+    first, second, _, tenth = [line for line in lines if line[1:3] == ["2", "200"]][:4]  # Table 1, in four parts
     scores = json.loads((folder / "paper/10/drnmf-k2-n200/2016/scores/test.json").read_text())["summary"][-1]
     dataset = Dataset(Corpus.open(corpus_folder).items("test"))
     mixtures = [(m.id, m.snr_db, *dataset.waveforms(m)) for m in dataset.items()]
     model = load_model(folder / "paper/10/drnmf-k2-n200/2016")
     expected = evaluate(model, mixtures, metrics=["sdr"]).summary()[-1]
     assert scores["sdr"] == pytest.approx(expected["sdr"], abs=1e-5)
-    assert tenth[-1] == f"{expected['sdr']:.2f}"
-    assert sizes[3:] == ["103,002"]
-    assert whole[3:] == ["-", "-", "-"]  # nothing is known of 100 %
-    _, *noisy = [line.split() for line in text.splitlines() if line.startswith("noisy")]
-    assert {line[-1] for line in noisy} == {f"{expected['sdr_noisy']:.2f}"}
+    assert tenth[3:] == [f"{expected['sdr']:.2f}", "11.33"]  # beside the paper's
+    assert first[3:] == ["103,002", "-", "0.0320"]
+    assert second[3:] == ["-", "10.94", "-", "11.86"]  # of 100 % only the paper knows
+    *_, noisy = [line.split() for line in text.splitlines() if line.startswith("noisy")]
+    assert noisy[3:] == [f"{expected['sdr_noisy']:.2f}", "-"]
     assert max(len(line) for line in text.splitlines() if not line.startswith("- ")) <= 80
     assert "missing: 100/snmf-n200, 100/snmf-n2000" in text
     told = [path for path in folder.glob("paper/10/*/2016/scores/test.json") if '"sdr_noisy"' in path.read_text()]
@@ -239,7 +239,8 @@ def test_all_forms_of_the_table_and_the_figure_are_written(done):
     found = {record["row"]: record for record in json.loads((folder / "table-paper.json").read_text())}
     assert found["drnmf-k2-n200"]["dev_loss"] == float(rows["drnmf-k2-n200"]["dev_loss"])
     markdown = (folder / "table-paper.md").read_text()
-    assert markdown.startswith("## Table 1\n\n| model | K | N | P | 100% dev loss |")
+    assert markdown.startswith("## Table 1\n\n| model | K | N | P | 100% dev loss | paper |")
+    assert (rows["drnmf-k2-n200"]["paper_dev_sdr"], rows["lstm-2x54"]["paper_dev_loss"]) == ("10.39", "0.0512")
     assert (folder / "learning-curves-paper.png").read_bytes()[1:4] == b"PNG"
 
 
@@ -287,12 +288,27 @@ def test_a_random_dictionary_comes_from_the_seed(corpus_folder, tmp_path):
     assert not torch.equal(first, second)
 
 
-def test_the_command_trains_with_its_seed(corpus_folder, tmp_path):
+def test_the_command_trains_with_several_seeds(corpus_folder, tmp_path):
     command = ["reproduce", "waspaa2017", "--data", corpus_folder, "-o", tmp_path, "--only", "10/lstm-2x54"]
-    drnmf(*command, "--seed", 7, "--epochs", 1, "--train-only")
-    (cell_folder,) = (tmp_path / "paper/10/lstm-2x54").iterdir()
-    assert cell_folder.name == "7"
-    assert Recipe.read(cell_folder / "recipe.toml").training.seed == 7
+    text = drnmf(*command, "--seed", 7, "--seed", 8, "--seed", 7, "--epochs", 1).stdout
+    folders = {path.name: path for path in (tmp_path / "paper/10/lstm-2x54").iterdir()}
+    assert set(folders) == {"7", "8"}
+    for seed, folder in folders.items():
+        assert Recipe.read(folder / "recipe.toml").training.seed == int(seed)
+    summaries = [json.loads((path / "scores/test.json").read_text())["summary"][-1] for path in folders.values()]
+    first, second = (summary["sdr"] for summary in summaries)
+    assert first != second
+    assert f"{(first + second) / 2:.2f} ±{abs(first - second) / 2:.2f}" in text
+
+
+def test_the_paper_s_values_are_those_it_prints():
+    """The sentences of its text: best on dev, and the least loss."""
+    assert set(PUBLISHED) == set(ROW)
+    whole, tenth = ({row: values[size] for row, values in PUBLISHED.items() if size in values} for size in (100, 10))
+    assert max(dev for _, dev, _ in whole.values()) == whole["lstm-5x250"][1] == 12.35
+    assert min(loss for loss, _, _ in whole.values() if loss is not None) == whole["drnmf-k5-n2000"][0] == 0.0266
+    assert max(dev for _, dev, _ in tenth.values()) == tenth["drnmf-k5-n2000"][1] == 11.12
+    assert max(dev for row, (_, dev, _) in tenth.items() if "lstm" in row) == 10.59
 
 
 def test_seeds_are_averaged_and_their_range_is_told(done, tmp_path):

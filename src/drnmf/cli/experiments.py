@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from drnmf.cli import terminal
-from drnmf.cli.base import AsJson, Epochs, Quiet, Seed, app
+from drnmf.cli.base import AsJson, Epochs, Quiet, app
 from drnmf.errors import InputError
 from drnmf.files import make_folder
 from drnmf.parallel import stop_like_ctrl_c
@@ -26,7 +26,9 @@ def reproduce(
         list[str] | None, typer.Option(help="Only cells with these words in their name; * is allowed.")
     ] = None,
     ablations: Annotated[bool, typer.Option("--ablations", help="Also train the ablations, on 10 %.")] = False,
-    seed: Seed = 2016,
+    seed: Annotated[
+        list[int] | None, typer.Option(help="Seed. Repeat for several: mean and spread. [default: 2016]")
+    ] = None,
     epochs: Epochs = None,
     train_only: Annotated[bool, typer.Option("--train-only", help="Train, but do not score.")] = False,
     list_cells: Annotated[bool, typer.Option("--list", help="List the cells and their progress, and exit.")] = False,
@@ -38,10 +40,11 @@ def reproduce(
     """Train and score every model of the paper's table. The same command continues what was stopped."""
     from drnmf.paper import runs as run
     from drnmf.paper.tables import write_report
+    from drnmf.paper.waspaa2017 import SEED
 
     if experiment != "waspaa2017":
         raise InputError(f"there is no experiment {experiment!r}; known: waspaa2017")
-    cells = run.choose_cells(recipe, sizes=size, seed=seed, with_ablations=ablations, only=only or ())
+    cells = run.choose_cells(recipe, sizes=size, seeds=seed or [SEED], with_ablations=ablations, only=only or ())
     if list_cells:
         longest = max(len(cell.id) for cell in cells)
         for cell in cells:

@@ -105,11 +105,11 @@ def choose_cells(
     recipe: str = "paper",
     *,
     sizes: Sequence[int] | None = None,
-    seed: int = SEED,
+    seeds: Sequence[int] = (SEED,),
     with_ablations: bool = False,
     only: Sequence[str] = (),
 ) -> list[Cell]:
-    """The cells of a recipe's table, by default of both `sizes`.
+    """The cells of a recipe's table, by default of both `sizes`; all of one seed, then those of the next.
 
     `only` keeps those whose id has one of these as whole words: "n200" is not "n2000". The signs *, ? and [] match
     anything; "ablation" adds the ablations.
@@ -119,9 +119,10 @@ def choose_cells(
     sizes = sizes or list(SIZES)
     if unknown := set(sizes) - set(SIZES):
         raise InputError(f"the training set comes in {' and '.join(map(str, SIZES))} %, not {unknown.pop()}")
-    cells = [Cell(recipe, size, row, seed) for size in sizes for row in ROWS]
+    rows = [(size, row) for size in sizes for row in ROWS]
     if 10 in sizes and (with_ablations or any("ablation" in part for part in only)):
-        cells += [Cell(recipe, 10, row, seed) for row in ablations(recipe)]
+        rows += [(10, row) for row in ablations(recipe)]
+    cells = [Cell(recipe, size, row, seed) for seed in dict.fromkeys(seeds) for size, row in rows]
     chosen = [cell for cell in cells if not only or any(_has(cell.id, part) for part in only)]
     if not chosen:
         raise InputError(f"no cell goes by {' or '.join(only)}; --list shows them")

@@ -9,7 +9,7 @@ import io
 import json
 import logging
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import fmean
@@ -18,7 +18,7 @@ from typing import Any, Literal
 from drnmf.files import write_atomically
 from drnmf.models.folders import CONFIG, load_model
 from drnmf.paper.runs import DIVERGED, SETS, SUMMARY, Cell
-from drnmf.paper.waspaa2017 import RECIPES, ROWS, SIZES, Row, ablations, pace
+from drnmf.paper.waspaa2017 import PUBLISHED, RECIPES, ROWS, SIZES, Row, ablations, pace
 from drnmf.use.tables import render
 
 log = logging.getLogger("drnmf")
@@ -27,6 +27,8 @@ Record = dict[str, Any]
 Lines = list[list[object]]
 """Cells of a table, the first line its head."""
 
+COLUMNS = ("dev_loss", "dev_sdr", "test_sdr")
+"""Those of the paper's table."""
 _DIGITS = {"dev_loss": 4, "test_stoi": 3, "real_time_factor": 4}
 
 
@@ -62,6 +64,7 @@ def _record(cell: Cell, folder: Path) -> Record:
     sparse = factors.get(f"snmf-n{row.N}")
     record["real_time_factor"] = factors.get(row.id)
     record["times_faster"] = sparse / factors[row.id] if sparse and row.id in factors else None
+    record |= {f"paper_{key}": value for key, value in _published(row, cell.size).items()}
     return record
 
 
@@ -74,16 +77,30 @@ def _losses(path: Path) -> tuple[list[float], list[float]]:
 
 def paper_table(found: Sequence[Record]) -> Lines:
     """Table 1 of the paper, its columns and rows; the line above all is the noisy input."""
-    columns = ("dev_loss", "dev_sdr", "test_sdr")
-    head = ["model", "K", "N", "P", *(f"{size}% {_title(key)}" for size in SIZES for key in columns)]
-    noisy = [_cell(found, key.replace("_sdr", "_sdr_noisy")) if "sdr" in key else "-" for key in columns]
-    lines: Lines = [[*head], ["noisy", "-", "-", "-", *noisy * len(SIZES)]]
-    for row in ROWS:
-        P = next((f"{record['P']:,}" for record in found if record["row"] == row.id), "-")
-        lines.append([row.name, row.K, row.N, P])
-        for part in (_of(found, row, size) for size in SIZES):
-            lines[-1] += [_cell(part, key) + (_mark(part) if key == columns[0] else "") for key in columns]
-    return lines
+    head = ["model", "K", "N", "P"]
+    noisy = ["noisy", "-", "-", "-"]
+    for size in SIZES:
+        for key in COLUMNS:
+            head += [f"{size}% {_title(key)}", "paper"]
+            noisy += [_cell(found, key.replace("_sdr", "_sdr_noisy")) if "sdr" in key else "-", "-"]
+    return [[*head], [*noisy], *([*_line(found, row)] for row in ROWS)]
+
+
+def _line(found: Sequence[Record], row: Row) -> Iterator[object]:
+    """A row of the table: each of our values, and beside it the paper's."""
+    P = next((f"{record['P']:,}" for record in found if record["row"] == row.id), "-")
+    yield from (row.name, row.K, row.N, P)
+    for size in SIZES:
+        mine = _of(found, row, size)
+        published = _published(row, size)
+        for key in COLUMNS:
+            yield _cell(mine, key) + (_mark(mine) if key == COLUMNS[0] else "")
+            yield _cell([published], key)
+
+
+def _published(row: Row, size: int) -> Record:
+    """What the paper says of a row."""
+    return dict(zip(COLUMNS, PUBLISHED.get(row.id, {}).get(size, ()), strict=False))
 
 
 def further_table(found: Sequence[Record]) -> Lines:
@@ -129,6 +146,7 @@ def remarks(found: Sequence[Record]) -> list[str]:
     there = {(record["size"], record["row"]) for record in found}
     missing = [f"{size}/{row.id}" for size in SIZES for row in ROWS if (size, row.id) not in there]
     said = [f"missing: {', '.join(missing)}"] if missing else []
+    said.append("paper: the paper's own values, measured on CHiME2; on another corpus rows compare, values do not")
     if any(record["diverged"] for record in found):
         said.append("† diverged: these are the best weights before")
     if any(not record["finished"] and not record["diverged"] for record in found):
@@ -209,12 +227,17 @@ def _document(tables: dict[str, Lines], lists: dict[str, list[str]], form: Liter
     """What is not empty, each under its title."""
     heading = "## " if form == "markdown" else ""
     parts = {
-        title: render(lines, form, keys=_keys(lines), together=lambda head: head.partition("% ")[0])
+        title: render(lines, form, keys=_keys(lines), together=_pairs(lines[0]))
         for title, lines in tables.items()
         if len(lines) > 1
     }
     parts |= {title: "".join(f"- {line}\n" for line in lines) for title, lines in lists.items() if lines}
     return "\n".join(f"{heading}{title}\n\n{content}" for title, content in parts.items())
+
+
+def _pairs(head: Sequence[object]) -> list[int]:
+    """A mark for each column, the same for ours and for the paper's beside it."""
+    return [i - (title == "paper") for i, title in enumerate(head)]
 
 
 def _keys(lines: Lines) -> int:

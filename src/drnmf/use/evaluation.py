@@ -94,7 +94,9 @@ class Table:
 
     def text(self) -> str:
         """The summary, rounded and aligned, and what could not be scored."""
-        return render(self._cells(), "text", together=_metric) + "".join(f"{remark}\n" for remark in self._remarks())
+        cells = self._cells()
+        table = render(cells, "text", together=[_metric(str(key)) for key in cells[0]])
+        return table + "".join(f"{remark}\n" for remark in self._remarks())
 
     def _cells(self) -> list[list[str | None]]:
         lines = self.summary()

@@ -2,8 +2,9 @@
 
 import csv
 import io
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from itertools import groupby
+from operator import itemgetter
 from typing import Literal
 
 WIDTH = 80  # columns of a terminal that nobody has made wider
@@ -14,12 +15,12 @@ def render(
     form: Literal["text", "markdown", "csv"],
     *,
     keys: int = 1,
-    together: Callable[[str], str] = str,
+    together: Sequence[object] = (),
 ) -> str:
     """Rows of cells, the head first, as aligned text, Markdown or CSV; None is "-", and in CSV an empty cell.
 
     Text that would be too wide becomes several tables, one below the other. Each begins with the first columns, `keys`
-    of them; neighbours of whose heads `together` makes the same are not parted.
+    of them. `together` has a mark for each column: neighbours with the same are not parted.
     """
     if form == "csv":
         text = io.StringIO()
@@ -30,7 +31,10 @@ def render(
         lines.insert(1, ["---", *["--:"] * (len(lines[0]) - 1)])
         return "".join(f"| {' | '.join(line)} |\n" for line in lines)
     columns = list(zip(*lines, strict=True))
-    groups = [list(group) for _, group in groupby(columns[keys:], lambda column: together(column[0]))]
+    marks = list(together or range(len(columns)))[keys:]
+    groups = [
+        [column for column, _ in some] for _, some in groupby(zip(columns[keys:], marks, strict=True), itemgetter(1))
+    ]
     return "\n".join(_aligned(columns) for columns in _fitted(columns[:keys], groups))
 
 
