@@ -25,6 +25,7 @@ PAGES = (
     "docs/results/log.md",
     "docs/performance.md",
     "docs/reliability.md",
+    "docs/sounds/index.md",
     "src/drnmf/bundled/default/MODEL_CARD.md",
 )
 MARKED = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -514,6 +515,21 @@ def tried() -> str:
     return f"Inputs, faults and long sound were tried at commits {commits}; {dates}.\n"
 
 
+# Sounds
+
+
+def sounds() -> str:
+    """Players of the sounds that `benchmarks.sounds` makes; where there are none, as on GitHub, links."""
+    head = ["recording", "before", "after", "what was removed", "SDR before", "after"]
+    lines = []
+    for name, scores in stored("docs/sounds/scores.json").items():
+        files = [f"{name}-{kind}.mp3" for kind in ("noisy", "enhanced", "removed")]
+        players = [f'<audio controls preload="none" src="{file}"><a href="{file}">listen</a></audio>' for file in files]
+        sdrs = [f"{scores[key]:.1f} dB" if key in scores else "-" for key in ("before", "after")]
+        lines.append([scores["title"], *players, *sdrs])
+    return markdown(head, lines, words=4)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "prior": prior,
     "prior, second trial": second_trial,
@@ -548,6 +564,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "soak": soak,
     "sanitizers": sanitizers,
     "tried": tried,
+    "sounds": sounds,
 }
 
 
