@@ -436,7 +436,7 @@ def prior() -> str:
 
 
 SECOND = {
-    "si": "SI-SDR, 256 units: **the default**",
+    "si": "SI-SDR, 256 units: **the default then**",
     "base": "SDR, 256 units",
     "u384": "SDR, 384 units",
     "two": "SDR, two GRUs of 256 units",
@@ -458,6 +458,26 @@ def second_trial() -> str:
         rows.append([words, f"{networks[name]['parameters']:,}", *(f"{last[key]:.2f}" for key in keys), share])
     scores = ["dev SDR", "SI-SDR", "PESQ", "20 dB: SDR", "30 dB: SDR", "clean: SDR", "gain at -6 dB"]
     return markdown(["network", "parameters", *scores, "explained"], rows)
+
+
+def third_trial() -> str:
+    """The losses of the third trial."""
+    keys = {"dev: sdr": "dev SDR", "dev: pesq": "PESQ", "20 dB: sdr": "20 dB: SDR", "20 dB: pesq": "PESQ"}
+    keys |= {"30 dB: sdr": "30 dB: SDR", "clean: sdr": "clean: SDR", "-6 dB: sdr": "-6 dB: SDR"}
+    networks = stored("docs/results/prior/trial-3.json")["networks"]
+    rows = [[name, *(f"{scores[key]:.2f}" for key in keys)] for name, scores in networks.items()]
+    return markdown(["limit", *keys.values()], rows)
+
+
+def two_seeds() -> str:
+    """What one recipe gives with two seeds."""
+    rows = []
+    for seed, run in stored("docs/results/prior/run-3.json")["seeds"].items():
+        found = run["every third mixture"]
+        scores = [f"{found[name][key]:.2f}" for name in ("dev", "20 dB", "30 dB", "clean") for key in ("sdr", "pesq")]
+        rows.append([seed, f"{run['summary']['validation_loss']:.2f}", f"{found['dev']['si_sdr']:.2f}", *scores])
+    head = [f"{name}: {score}" for name in ("dev", "20 dB", "30 dB", "clean") for score in ("SDR", "PESQ")]
+    return markdown(["seed", "validation loss", "dev: SI-SDR", *head], rows)
 
 
 # Reliability
@@ -533,6 +553,8 @@ def sounds() -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "prior": prior,
     "prior, second trial": second_trial,
+    "prior, third trial": third_trial,
+    "prior, two seeds": two_seeds,
     "paper": paper,
     "details, the paper's settings": partial(details, "paper"),
     "details, tuned": partial(details, "tuned"),
