@@ -18,7 +18,14 @@ BUILD = ROOT / "build" / "libdrnmf"
 MODEL = ROOT / "build" / "default.drnmf"
 DEBIAN = {  # where the tools come from
     **{"cmake": "cmake", "cc": "gcc", "pkg-config": "pkgconf", "applyplugin": "ladspa-sdk", "sox": "sox"},
-    **{"pipewire": "pipewire", "clang": "clang", "wasm-ld": "lld", "node": "nodejs", "chromium": "chromium"},
+    **{"dbus-run-session": "dbus", "wireplumber": "wireplumber"},
+    **{
+        "pipewire": "pipewire pipewire-bin",
+        "clang": "clang",
+        "wasm-ld": "lld",
+        "node": "nodejs",
+        "chromium": "chromium",
+    },
 }
 
 

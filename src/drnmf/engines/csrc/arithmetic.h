@@ -27,7 +27,11 @@
 
 #ifdef __GNUC__
 typedef real NAME(vector) __attribute__((vector_size(32), aligned(sizeof(real)), may_alias));
+#ifdef __clang__
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
 #define UNROLL _Pragma("GCC unroll 26")
+#endif
 #define INLINE static inline __attribute__((always_inline)) TARGET
 #else
 typedef real NAME(vector);
