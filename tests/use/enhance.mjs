@@ -1,0 +1,22 @@
+// Node's side of test_javascript.py: raw float samples of the channels, one after the other, in; the same out.
+import { readFileSync, writeFileSync } from "node:fs";
+import { Drnmf } from "../../js/drnmf.js";
+
+const { rate, channels, block, strength, maxAttenuation, keep = [], look } = JSON.parse(process.argv[2]);
+const raw = readFileSync(0);
+const samples = new Float32Array(raw.buffer.slice(raw.byteOffset, raw.byteOffset + raw.length));
+const n = samples.length / channels;
+const sound = Array.from({ length: channels }, (_, c) => samples.subarray(c * n, (c + 1) * n));
+
+const drnmf = await Drnmf.load({ rate, channels, strength, maxAttenuation: maxAttenuation ?? Infinity });
+for (const [atom, kept] of keep) drnmf.keep(atom, kept);
+const output = sound.map(() => []);
+const looks = [];
+for (let start = 0; start < n; start += block) {
+  const part = sound.map((x) => x.subarray(start, start + block));
+  const done = channels === 1 ? [drnmf.process(part[0])] : drnmf.process(part);
+  done.forEach((y, c) => output[c].push(...y));
+  if (look) looks.push(...drnmf.mask, ...drnmf.activations, ...drnmf.expected);
+}
+if (look) console.error(JSON.stringify({ atoms: drnmf.atoms, speech: drnmf.speechAtoms, latency: drnmf.latency }));
+writeFileSync(1, new Uint8Array(new Float32Array([...output.flat(), ...looks]).buffer));

@@ -1,0 +1,101 @@
+"""The engine as WebAssembly and its npm package, in Node: the same sound, and the same looks inside."""
+
+import functools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from drnmf import enhance
+from drnmf.signal import BINS
+from native import ROOT, Enhancer, model_file, needs, run
+from use.test_c_library import looks, mixture
+
+JS = ROOT / "js"
+
+
+@functools.cache
+def package() -> Path:
+    """The package's folder, with the engine and the model in it; compiled if a source is newer."""
+    needs("node", "clang", "wasm-ld")
+    if not Path("/usr/lib/wasm32-wasi/libc.a").is_file():
+        pytest.skip("wasi-libc is not installed; on Debian: apt-get install wasi-libc libclang-rt-14-dev-wasm32")
+    sources = [*(ROOT / "libdrnmf").glob("*.[ch]"), *(ROOT / "src/drnmf/engines/csrc").glob("*.h"), JS / "build.sh"]
+    built, model = JS / "drnmf.wasm", model_file()
+    fresh = built.is_file() and built.stat().st_mtime > max(path.stat().st_mtime for path in sources)
+    if not fresh or (JS / "default.drnmf").read_bytes() != model.read_bytes():
+        run("sh", JS / "build.sh", model)
+    return JS
+
+
+def in_node(x: np.ndarray, **options) -> tuple[np.ndarray, str]:
+    """What Node makes of (channels, n), in the same form, flat; and what it says."""
+    package()
+    settings = {"rate": 16000, "channels": len(x), "block": 777, **options}
+    done = run("node", ROOT / "tests/use/enhance.mjs", json.dumps(settings), input=x.tobytes())
+    return np.frombuffer(done.stdout, np.float32), done.stderr.decode()
+
+
+@pytest.mark.parametrize(("rate", "channels"), [(16000, 1), (48000, 2), (44100, 1)])
+def test_the_same_sound_as_in_python(rate, channels):
+    x = mixture(rate, channels)
+    y = in_node(x, rate=rate, strength=0.9, maxAttenuation=20)[0].reshape(x.shape)
+    late, end = Enhancer(rate).latency(), x.shape[1] - rate // 20
+    expected = np.asarray(enhance(x, rate, strength=0.9, max_attenuation=20))[:, : end - late]
+    np.testing.assert_allclose(y[:, late:end], expected, rtol=0, atol=1e-4)
+    assert np.abs(expected - x[:, : end - late]).max() > 0.05
+
+
+def test_the_same_looks_inside_as_in_c():
+    x = mixture()[:, :12800]
+    keep = [[3, False], [150, True]]
+    output, said = in_node(x, block=128, look=True, keep=keep)
+    enhancer = Enhancer()
+    for atom, kept in keep:
+        enhancer.keep_atom(atom, kept)
+    expected = looks(x[0], enhancer)
+    sizes = json.loads(said)
+    assert sizes == {"atoms": enhancer.atoms(), "speech": enhancer.speech_atoms(), "latency": enhancer.latency()}
+    frames = output[x.size :].reshape(100, BINS + 2 * sizes["atoms"])
+    for name, found in zip(expected, np.split(frames, [BINS, BINS + sizes["atoms"]], 1), strict=True):
+        np.testing.assert_allclose(found, expected[name], rtol=2e-3, atol=2e-3, err_msg=name)
+
+
+def test_mistakes_are_errors_with_a_text(tmp_path):
+    package()
+    script = tmp_path / "mistakes.mjs"
+    script.write_text(f"""
+        import {{ Drnmf }} from {json.dumps((JS / "drnmf.js").as_uri())};
+        const told = (run) => Promise.resolve().then(run).then(() => "nothing", (error) => error.message);
+        const drnmf = await Drnmf.load();
+        console.log(JSON.stringify([
+            await told(() => Drnmf.load({{ rate: 7 }})),
+            await told(() => Drnmf.load({{ model: new Uint8Array(100) }})),
+            await told(() => (drnmf.strength = 2)),
+            await told(() => drnmf.keep(5000, true)),
+            await told(() => drnmf.spectrum(-1)),
+            await told(() => drnmf.process([new Float32Array(3), new Float32Array(3)])),
+        ]));
+    """)
+    told = json.loads(run("node", script).stdout)
+    parts = ["sample rate", "not a model", "strength is from 0 to 1", "an atom", "atoms", "made for 1 channels"]
+    for text, part in zip(told, parts, strict=True):
+        assert part in text
+
+
+def test_sizes_and_files_are_as_promised():
+    folder, package_file = package(), json.loads((JS / "package.json").read_text())
+    assert (folder / "drnmf.wasm").stat().st_size < 200e3
+    assert (folder / "default.drnmf").stat().st_size < 4e6
+    assert all((folder / name).is_file() for name in package_file["files"])
+
+
+def test_types_have_all_that_the_code_has():
+    code = "const {Drnmf} = await import('./drnmf.js'); const names = o => Object.getOwnPropertyNames(o);"
+    code += "const base = Object.getPrototypeOf(Drnmf);"
+    code += "console.log([...names(base.prototype), 'load', 'node'].join(' '))"
+    package()
+    names = run("node", "--input-type=module", "-e", code, cwd=JS).stdout.decode().split()
+    types = (JS / "drnmf.d.ts").read_text()
+    assert [name for name in names if f"{name}(" not in types and f"{name}:" not in types] == []
