@@ -67,3 +67,56 @@ def dnsmos(folder: Path) -> Path:
     ]
     save(P808, (1, 900, 120), p808, tensor("shape", onnx.TensorProto.INT64, (2,), [1, 1]), 1)
     return folder
+
+
+SPEAKERS = {"103": "1240", "1034": "121119", "1040": "133433", "1069": "133709"}
+
+
+def librispeech(root: Path) -> Path:
+    """LibriSpeech: four speakers of train-clean-100, two utterances each, with the transcripts beside them."""
+    subset = root / "LibriSpeech" / "train-clean-100"
+    names = sorted(path.stem for path in (AUDIO / "speech").glob("*.flac"))
+    for number, (speaker, chapter) in enumerate(SPEAKERS.items()):
+        folder = subset / speaker / chapter
+        folder.mkdir(parents=True)
+        (folder / f"{speaker}-{chapter}.trans.txt").write_text(f"{speaker}-{chapter}-0000 HE WAS\n")
+        for i in range(2):
+            x = audio.read(AUDIO / "speech" / f"{names[number]}.flac", start=8000 + 4000 * i, count=24000)[0]
+            audio.write(folder / f"{speaker}-{chapter}-{i:04d}.flac", x, 16000)
+    (root / "LibriSpeech" / "SPEAKERS.TXT").write_text(";ID |SEX| SUBSET |MINUTES| NAME\n")
+    return root / "LibriSpeech"
+
+
+ESC50 = {
+    "1-100032-A-0.wav": ("dog", "100032", "guitar"),
+    "1-100038-A-14.wav": ("chirping_birds", "100038", "hum"),
+    "1-100038-B-14.wav": ("chirping_birds", "100038", "percussion"),
+    "2-101676-A-10.wav": ("rain", "101676", "printer_sauna"),
+}
+
+
+def esc50(root: Path) -> Path:
+    """ESC-50: four clips at 44.1 kHz, two of them from one recording, one filled up with silence."""
+    folder = root / "ESC-50-master"
+    for part in ("audio", "meta"):
+        (folder / part).mkdir(parents=True)
+    lines = ["filename,fold,target,category,esc10,src_file,take"]
+    for number, (name, (category, recording, noise)) in enumerate(ESC50.items()):
+        x = audio.read(AUDIO / "noise" / f"{noise}.flac", start=20000, count=24000)[0]
+        x[:, 16000:] *= number != 0
+        audio.write(folder / "audio" / name, audio.resample(x, 16000, 44100), 44100)
+        fold, _, take, target = name.removesuffix(".wav").split("-")
+        lines.append(f"{name},{fold},{target},{category},False,{recording},{take}")
+    (folder / "meta" / "esc50.csv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def games(root: Path) -> Path:
+    """Other noise: two sounds, a copy of one of them, and a silent file."""
+    folder = root / "games"
+    (folder / "doors").mkdir(parents=True)
+    for name, noise in (("wind", "hum"), ("doors/slam", "percussion"), ("doors/slam_again", "percussion")):
+        audio.write(folder / f"{name}.flac", audio.read(AUDIO / "noise" / f"{noise}.flac", count=40000)[0], 16000)
+    x = audio.read(AUDIO / "noise" / "hum.flac", count=8000)[0]
+    audio.write(folder / "silence.wav", 0 * x, 16000)
+    return folder
