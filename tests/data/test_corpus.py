@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -197,3 +198,14 @@ def test_a_tenth_of_the_groups_is_held_out_twice():
     assert {name: len(part) for name, part in groups.items()} == {"train": 32, "dev": 4, "test": 4}
     assert {name: len(part) for name, part in parts.items()} == {"train": 64, "dev": 8, "test": 8}
     assert groups["dev"] != {source.group for source in corpus.split(sources, 2, 0, "speakers")["dev"]}
+
+
+def test_recordings_fade_into_each_other_until_the_track_is_full(sources):
+    members = [source for source in sources[1] if source.path.parent.name == "audio"]
+    track, used = corpus.make_track(members, 150_000, np.random.default_rng(0))
+    assert track.shape == (150_000,)
+    assert [number for _, _, number in used[:5]] == [0, 1, 2, 3, 0]
+    for (start, length, _), (following, _, _) in pairwise(used):
+        assert following == start + length - corpus.FADE
+    assert used[-1][0] + used[-1][1] == 150_000
+    assert np.abs(track).max() <= 0.99
