@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = (
     "README.md",
     "docs/results.md",
+    "docs/anywhere.md",
     "docs/results/log.md",
     "docs/performance.md",
     "docs/reliability.md",
@@ -550,7 +551,18 @@ def sounds() -> str:
     return markdown(head, lines, words=4)
 
 
+def anywhere() -> str:
+    """Every form of the enhancer, by `benchmarks.anywhere`."""
+    rows = []
+    for name, row in stored("docs/results/anywhere.json")["forms"].items():
+        size = "-" if row["megabytes"] is None else f"{row['megabytes']:.1f} MB"
+        start, speed = f"{1e3 * row['start_s']:.0f} ms", f"{row['speed']:.0f}"
+        rows.append([name, size, start, f"{row['latency_ms']:.0f} ms", speed])
+    return markdown(["form", "size", "start", "latency", "times real time"], rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "anywhere": anywhere,
     "prior": prior,
     "prior, second trial": second_trial,
     "prior, third trial": third_trial,

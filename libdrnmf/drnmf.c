@@ -171,14 +171,7 @@ int drnmf_open_like(drnmf **d, const drnmf *other, int rate, int channels) {
     return other ? open_network(d, &other->network, other->silent, rate, channels) : DRNMF_BAD_VALUE;
 }
 
-#ifdef DRNMF_MODEL_FILE /* compiled in */
-#ifdef __APPLE__
-__asm__(".const_data\n.balign 64\n_drnmf_bundled: .incbin \"" DRNMF_MODEL_FILE "\"\n_drnmf_bundled_end: .byte 0\n.text\n");
-#else
-__asm__(".section .rodata\n.balign 64\n.hidden drnmf_bundled\n.hidden drnmf_bundled_end\n"
-        ".globl drnmf_bundled\n.globl drnmf_bundled_end\n"
-        "drnmf_bundled: .incbin \"" DRNMF_MODEL_FILE "\"\ndrnmf_bundled_end: .byte 0\n.previous\n");
-#endif
+#ifdef DRNMF_BUNDLED /* a model is compiled in, by `bundled.c` */
 extern const char drnmf_bundled[], drnmf_bundled_end[];
 
 static int open_bundled(drnmf **d, int rate, int channels) {
