@@ -4,7 +4,7 @@ BIN := .venv/bin
 ENHANCES := .venv/.enhances
 READY := .venv/.ready
 
-.PHONY: demo test lint fuzz long bench sanitize instructions soak release clean
+.PHONY: demo test lint fuzz long bench sanitize instructions soak release docs clean
 
 demo: $(ENHANCES)  ## Enhance the bundled noisy recording; leaves wav files and a picture in demo/
 	$(BIN)/python -m drnmf.pictures.demo demo
@@ -52,6 +52,10 @@ MINUTES ?= 60
 soak: $(READY)  ## Live streams for an hour, or MINUTES=5: the same as files, in memory that does not grow
 	PYTHONPATH=tests $(BIN)/python -m use.soak $(MINUTES)
 	$(BIN)/python -m benchmarks.pages
+
+docs: $(ENHANCES)  ## The documentation as a site, in build/site; a dead link is an error
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 BARE := $(CURDIR)/build/bare/bin
 release: $(READY)  ## Build what is published; install the wheel where there is no compiler, and use it

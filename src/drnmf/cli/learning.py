@@ -23,6 +23,7 @@ def train(
     rooms: Annotated[Path | None, typer.Option(help="Folder of room impulse responses, with --speech.")] = None,
     start: Annotated[str | None, typer.Option("--from", help="Model to train further, with --speech.")] = None,
     devices: Annotated[int | None, typer.Option(help="Number of GPUs or processes, instead of the recipe's.")] = None,
+    nodes: Annotated[int | None, typer.Option(help="Number of machines, instead of the recipe's.")] = None,
     epochs: Epochs = None,
     quiet: Quiet = False,
 ) -> None:
@@ -38,7 +39,7 @@ def train(
         settings = folders_recipe(speech, noise, rooms, start)
     else:
         raise InputError("give a recipe, or --speech and --noise; see drnmf train --help")
-    changes = {"devices": devices, "max_epochs": epochs}
+    changes = {"devices": devices, "nodes": nodes, "max_epochs": epochs}
     settings = settings.replace(training={key: value for key, value in changes.items() if value is not None})
     with terminal.progress() as progress:
         run(settings, output, progress=progress)

@@ -37,6 +37,7 @@ def enhance(
     format: Annotated[str | None, typer.Option(help="wav, flac, ogg, mp3, ... [default: the input's format]")] = None,
     overwrite: Overwrite = False,
     jobs: Jobs = 1,
+    engine: Annotated[str, typer.Option(help="processes on this machine, or ray: a whole cluster.")] = "processes",
     shard: Annotated[str | None, typer.Option(metavar="I/N", help="Do only part I of N of the files.")] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Sound on - is 16-bit PCM without a header, not WAV.")] = False,
     rate: Annotated[int | None, typer.Option(help="Sample rate of --raw input in Hz.")] = None,
@@ -74,7 +75,7 @@ def enhance(
     tasks = folders.plan(inputs, target, removed=removed, suffix=suffix)
     tasks = tasks if shard is None else folders.shard(tasks, shard)
     with terminal.progress() as progress:
-        result = folders.enhance_tree(tasks, model, **settings, jobs=jobs, progress=progress)
+        result = folders.enhance_tree(tasks, model, **settings, jobs=jobs, engine=engine, progress=progress)
     level = logging.WARNING if result.failures else logging.INFO
     terminal.say(folders.summary(result, folders.others(inputs, target, removed)), level)
     if result.failures:

@@ -16,6 +16,7 @@ from drnmf.files import MEDIA, SUFFIXES, find_audio, left_out
 from drnmf.models.folders import load_ready
 from drnmf.parallel import in_processes
 from drnmf.progress import Progress, silent
+from drnmf.use.cluster import on_ray
 from drnmf.use.files import PIPE, enhance_file
 
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ class Task:
     source: Path
     target: Path
     removed: Path | None = None
+
+    def __str__(self) -> str:
+        return str(self.source)
 
 
 @dataclass(frozen=True)
@@ -134,25 +138,36 @@ def enhance_tree(
     *,
     overwrite: bool = False,
     jobs: int = 1,
+    engine: str = "processes",
     progress: Progress = silent,
     **settings: Any,
 ) -> Result:
     """Enhance every file that has not been done before, in `jobs` processes; what fails does not stop the others.
 
-    `settings` are those of `enhance_file`, for all files.
+    With the engine "ray" all processors of a cluster take part. `settings` are those of `enhance_file`, for all files.
     """
-    is_done = [not overwrite and all(path.exists() for path in _written(task)) for task in tasks]
+    if engine not in ("processes", "ray"):
+        raise InputError(f"there is no engine {engine!r}; known: processes, ray")
+    is_done = [not overwrite and _is_done(task) for task in tasks]
     skipped = [task for task, done in zip(tasks, is_done, strict=True) if done]
     left = [task for task, done in zip(tasks, is_done, strict=True) if not done]
     model = load_ready(model) if isinstance(model, str | Path) else model
     work = partial(_attempt, model=model, overwrite=overwrite, **settings)
+    if engine == "ray":
+        outcomes = on_ray(partial(_attempt_unless_done, **work.keywords), left)
+    else:
+        outcomes = in_processes(work, left, jobs, progress)
     results: dict[int, str | None] = {}
-    for number, failure in in_processes(work, left, jobs, progress):
+    for number, failure in outcomes:
         results[number] = failure
         progress("files", len(results), len(left))
     done = tuple(task for number, task in enumerate(left) if results[number] is None)
     failures = tuple(failure for _, failure in sorted(results.items()) if failure is not None)
     return Result(done, tuple(skipped), failures)
+
+
+def _is_done(task: Task) -> bool:
+    return all(path.exists() for path in _written(task))
 
 
 def _written(task: Task) -> list[Path]:
@@ -184,3 +199,8 @@ def _attempt(task: Task, progress: Progress, **settings: Any) -> str | None:
     except OSError as error:
         return f"{task.target}: cannot be written: {error.strerror}"
     return None
+
+
+def _attempt_unless_done(task: Task, progress: Progress, *, overwrite: bool, **settings: Any) -> str | None:
+    """The same where a worker may have been lost just after it had done the task."""
+    return None if _is_done(task) and not overwrite else _attempt(task, progress, overwrite=overwrite, **settings)
