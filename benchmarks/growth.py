@@ -47,17 +47,18 @@ def draw(rows: list[Row], folder: Path) -> None:
     """performance-length.png and performance-atoms.png: time on the left, memory on the right."""
     from matplotlib.figure import Figure
 
-    for key, label, per in (("minutes", "minutes of sound", "s"), ("atoms", "atoms N", "µs per hop")):
+    labels = ("minutes", "length of the sound (minutes)", "time (s)"), ("atoms", "atoms N", "time of a hop (µs)")
+    for key, label, per in labels:
         points = [row for row in rows if key in row]
         figure = Figure(figsize=(8, 3), layout="constrained")
         scale = 1e-3 if key == "minutes" else 1e3
         for axes, name, factor, unit in zip(
-            figure.subplots(1, 2), ("milliseconds", "memory_mb"), (scale, 1), (per, "MB of memory"), strict=True
+            figure.subplots(1, 2), ("milliseconds", "memory_mb"), (scale, 1), (per, "memory (MB)"), strict=True
         ):
             axes.plot([row[key] for row in points], [factor * row[name] for row in points], "o-")
             axes.set(xlabel=label, ylabel=unit, xlim=(0, None), ylim=(0, None))
             axes.grid(alpha=0.3)
-        figure.savefig(folder / f"performance-{'length' if key == 'minutes' else key}.png", dpi=120)
+        figure.savefig(folder / f"performance-{'length' if key == 'minutes' else key}.png", dpi=150)
 
 
 def run(*, quick: bool = False) -> list[Row]:

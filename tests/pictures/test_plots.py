@@ -1,5 +1,6 @@
 """Pictures: the right values at the right places, with units, and nothing global touched."""
 
+import itertools
 import subprocess
 import sys
 from pathlib import Path
@@ -7,9 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from matplotlib.transforms import Bbox
+from PIL import Image
 
 from drnmf import stft
-from drnmf.pictures import plots
+from drnmf.pictures import plots, show
 from drnmf.signal.spectra import SAMPLE_RATE
 
 
@@ -114,8 +117,98 @@ def test_one_colour_bar_for_each_kind() -> None:
         np.ones((7, 257)), np.ones((7, 257)), np.eye(257)[:, :4], {"activations": np.ones((7, 4))}, 2
     )
     bars = [axes.get_ylabel() for axes in figure.axes if axes.get_label() == "<colorbar>"]
-    kinds = ["dB below each atom's peak", "dB below the loudest", "dB below the strongest", "share of speech"]
-    assert sorted(bars) == kinds
+    assert sorted(bars) == ["dB below the loudest; atoms: below the peak of each", "share of speech"]
+    scales = {axes.get_title(): axes.get_images()[0].get_clim() for axes in figure.axes if axes.get_images()}
+    assert scales.pop("Mask") == (0, 1)
+    assert set(scales.values()) == {(-plots.RANGE_DB, 0)}  # all others share the first bar
+
+
+def letters(figure: Figure) -> list[tuple[str, Bbox]]:
+    """Where each text of a picture stands, ticks and all."""
+    figure.set_dpi(50)
+    figure.draw_without_rendering()
+    texts = []
+    for axes in figure.axes:
+        texts += [axes.title, axes.xaxis.label, axes.yaxis.label]
+        for axis in (axes.xaxis, axes.yaxis):
+            low, high = sorted(axis.get_view_interval())
+            ticks = [tick for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
+            texts += [tick.label1 for tick in ticks] + [tick.label2 for tick in ticks]
+    shown = [text for text in texts if text.get_visible() and text.get_text()]
+    return [(text.get_text(), text.get_window_extent()) for text in shown]
+
+
+def example(kind: str, n_speech: int = 12) -> Figure:
+    """A picture that is as full as it gets."""
+    rng = np.random.default_rng(0)
+    X, h, W = rng.random((30, 257)), rng.random((30, 24)), rng.random((257, 24))
+    if kind == "separation":
+        return plots.separation(X, X, W, {"activations": h, "expected sparsity λ": h}, n_speech)
+    if kind == "layers":
+        learned = {"inverse step size α": 10 ** (10 * rng.random((3, 24))), "sparsity λ": np.full((3, 24), 0.3)}
+        return plots.layers({"layer 1": W, "layer 2": W}, n_speech, title="a model", learned=learned)
+    curves = {f"DR-NMF, N = {n}": (rng.random(30).tolist(), rng.random(30).tolist()) for n in (1, 2, 3, 4)}
+    return plots.learning_panels({f"{size} % of the training set": curves for size in (1, 2, 3)})
+
+
+@pytest.mark.parametrize(
+    ("kind", "size"), [("separation", None), ("separation", (600, 400)), ("layers", None), ("curves", None)]
+)
+def test_no_letters_lie_over_others_or_leave_the_picture(
+    kind: str, size: tuple[int, int] | None, tmp_path: Path
+) -> None:
+    figure = example(kind)
+    if size is not None:
+        show.save(figure, tmp_path / "a.png", size=size)
+    found = letters(figure)
+    assert len(found) > 15
+    width, height = figure.canvas.get_width_height()
+    for name, box in found:
+        assert min(box.x0, box.y0, width - box.x1, height - box.y1) > -1, name
+    for (name, box), (other, beside) in itertools.combinations(found, 2):
+        overlap = Bbox.intersection(box, beside)
+        assert overlap is None or min(overlap.width, overlap.height) < 2, f"{name} and {other}"
+
+
+def test_pictures_are_opaque_so_that_dark_pages_show_them(tmp_path: Path) -> None:
+    show.save(example("curves"), tmp_path / "a.png", dpi=30)
+    with Image.open(tmp_path / "a.png") as picture:
+        assert picture.convert("RGBA").getpixel((0, 0)) == (255, 255, 255, 255)
+
+
+def test_legends_lie_beside_the_curves() -> None:
+    figure = example("curves")
+    figure.draw_without_rendering()
+    for axes in figure.axes:
+        legend = axes.get_legend().get_window_extent()
+        assert Bbox.intersection(legend, axes.get_window_extent()) is None
+
+
+def test_there_is_no_panel_without_curves() -> None:
+    curve = [3.0, 2.0, 1.0], [4.0, 3.0, 2.0]
+    figure = plots.learning_panels({"none": {}, "one": {"a": curve}}, unit="dB")
+    (axes,) = figure.axes
+    assert axes.get_title() == "one"
+    assert axes.get_ylabel().startswith("loss in dB")
+    assert not plots.learning_panels({"none": {}}).axes[0].get_lines()
+
+
+@pytest.mark.parametrize("n_speech", [1, 23])
+def test_ticks_name_each_atom_once(n_speech: int) -> None:
+    figure = example("layers", n_speech)
+    figure.draw_without_rendering()
+    for axes in figure.axes[:4]:
+        names = [label.get_text() for label in axes.get_xticklabels()]
+        assert len(names) == len(set(names))
+
+
+def test_equal_values_have_ticks_that_differ() -> None:
+    figure = example("layers")
+    figure.draw_without_rendering()
+    (axes,) = (axes for axes in figure.axes if axes.get_title() == "sparsity λ")
+    low, high = axes.get_ylim()
+    seen = [tick.get_text() for tick in axes.get_yticklabels() if low <= tick.get_position()[1] <= high]
+    assert 2 <= len(seen) == len(set(seen))
 
 
 def test_separation_draws_the_active_atoms(tmp_path: Path) -> None:
@@ -162,7 +255,7 @@ def test_step_sizes_have_a_scale_however_far_apart_they_are(decades: int) -> Non
     figure = Figure()
     axes = figure.add_subplot()
     plots._draw_learned(axes, np.tile(np.logspace(0, decades, 200), (3, 1)), 100, "alpha")
-    figure.canvas.draw()
+    figure.draw_without_rendering()
     low, high = axes.get_ylim()
     seen = [tick.get_text() for tick in axes.get_yticklabels() if low <= tick.get_position()[1] <= high]
     assert 2 <= len([text for text in seen if text]) <= 9

@@ -76,7 +76,7 @@ def test_step_sizes_and_sparsities_are_drawn() -> None:
 
     per_atom = show.draw_model(trained(alpha_per="atom"), name="home")
     (axes,) = (axes for axes in per_atom.axes if axes.get_title().startswith("inverse"))
-    assert axes.get_title() == "inverse step size α: speech orange, noise blue"
+    assert axes.get_title() == "inverse step size α"
     assert len(axes.patches) == 6  # a box for each layer and source
 
 

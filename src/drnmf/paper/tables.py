@@ -5,21 +5,23 @@ a ±; cells that are not there are shown as "-" and listed below.
 """
 
 import csv
-import io
 import json
 import logging
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from drnmf.files import write_atomically
 from drnmf.models.folders import CONFIG, load_model
 from drnmf.paper.runs import DIVERGED, SETS, SUMMARY, Cell
-from drnmf.paper.waspaa2017 import PUBLISHED, RECIPES, ROWS, SIZES, Row, ablations, pace
+from drnmf.paper.waspaa2017 import PUBLISHED, RECIPES, ROWS, SIZES, Row, ablations, pace, settings
 from drnmf.use.tables import render
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 log = logging.getLogger("drnmf")
 
@@ -50,8 +52,8 @@ def _record(cell: Cell, folder: Path) -> Record:
     record: Record = {"recipe": cell.recipe, "size": cell.size, "row": row.id, "seed": cell.seed, "name": row.name}
     record |= {"K": row.K, "N": row.N, "P": parameters, "finished": True, "best_epoch": None, "epochs": None}
     if (path / "history.csv").is_file():
-        losses = [loss if math.isfinite(loss) else math.inf for loss in _losses(path)[1]]
-        record |= {"best_epoch": losses.index(min(losses)), "epochs": len(losses) - 1}
+        found = [loss if math.isfinite(loss) else math.inf for loss in losses(path / "history.csv")[1]]
+        record |= {"best_epoch": found.index(min(found)), "epochs": len(found) - 1}
         record["finished"] = (path / SUMMARY).is_file()
     record["diverged"] = (path / DIVERGED).is_file()
     for name in SETS:
@@ -68,9 +70,9 @@ def _record(cell: Cell, folder: Path) -> Record:
     return record
 
 
-def _losses(path: Path) -> tuple[list[float], list[float]]:
-    """Those of training and of validation, epoch by epoch."""
-    with (path / "history.csv").open() as file:
+def losses(path: Path) -> tuple[list[float], list[float]]:
+    """Those of training and of validation in a history.csv, epoch by epoch."""
+    with path.open() as file:
         rows = list(csv.DictReader(file))
     return [float(row["training_loss"]) for row in rows], [float(row["validation_loss"]) for row in rows]
 
@@ -179,20 +181,26 @@ def write_report(recipe: str, folder: Path) -> dict[str, str]:
 
 
 def _draw(recipe: str, folder: Path) -> None:
-    """Figure 2: four panels, 100 % and 10 % of the training set with 2 and 5 layers each."""
+    from drnmf.pictures.show import save
+
+    def history(size: int, row: Row) -> Path | None:
+        return min((folder / recipe / str(size) / row.id).glob("*/history.csv"), default=None)
+
+    save(learning_curves(recipe, history), folder / f"learning-curves-{recipe}.png")
+
+
+def learning_curves(recipe: str, history: Callable[[int, Row], Path | None]) -> "Figure":
+    """Figure 2: 100 % and 10 % of the training set with 2 and 5 layers each, from the history.csv of each cell."""
     from drnmf.pictures import plots
 
     panels: dict[str, dict[str, tuple[list[float], list[float]]]] = {}
     for size in SIZES:
         for K in (2, 5):
-            curves = panels.setdefault(f"{size} % of the training set, K = {K}", {})
-            for row in ROWS:
-                paths = sorted((folder / recipe / str(size) / row.id).glob("*/history.csv"))
-                if row.K == K and paths:
-                    curves[f"{row.name}, N = {row.N}"] = _losses(paths[0].parent)
-    content = io.BytesIO()
-    plots.learning_panels(panels).savefig(content, format="png", dpi=100)
-    write_atomically(folder / f"learning-curves-{recipe}.png", content.getvalue())
+            paths = {f"{row.name}, N = {row.N}": history(size, row) for row in ROWS if row.K == K}
+            curves = {name: losses(path) for name, path in paths.items() if path is not None}
+            panels[f"{size} % of the training set, K = {K}"] = curves
+    losses_in_db = {settings(recipe, row).get("training", {}).get("loss") for row in ROWS} & {"snr", "sdr", "si_sdr"}
+    return plots.learning_panels(panels, unit="dB" if losses_in_db else "")
 
 
 def _of(found: Iterable[Record], row: Row, size: int) -> list[Record]:

@@ -17,7 +17,16 @@ try:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, FigureBase
     from matplotlib.image import AxesImage
-    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
+    from matplotlib.patches import Patch
+    from matplotlib.ticker import (
+        FixedLocator,
+        FuncFormatter,
+        LogLocator,
+        MaxNLocator,
+        MultipleLocator,
+        NullFormatter,
+        StrMethodFormatter,
+    )
 except ModuleNotFoundError:
     raise InputError(
         "pictures need the package matplotlib, which is not installed: pip install 'drnmf[plot]'"
@@ -27,6 +36,7 @@ RANGE_DB = 60.0
 """Depth of the colour scale: what lies further below the largest value is black."""
 _BELOW_PEAK = "dB below each atom's peak"
 _SMALL = 6  # points: the names of single atoms
+_SPEECH, _NOISE = "tab:orange", "tab:blue"
 _TOP_KHZ = SAMPLE_RATE / 2000
 
 
@@ -51,6 +61,9 @@ def layers(W: Mapping[str, Samples], n_speech: int, *, title: str, learned: Mapp
         all_axes = parts[1].subplots(1, len(learned), squeeze=False)[0]
         for axes, (name, values) in zip(all_axes, learned.items(), strict=True):
             _draw_learned(axes, values, n_speech, name)
+        if any(values.shape[1] > 1 for values in learned.values()):
+            colours = Patch(color=_SPEECH, label="speech", alpha=0.6), Patch(color=_NOISE, label="noise", alpha=0.6)
+            parts[1].legend(handles=colours, loc="outside lower center", ncols=2, frameon=False)
     return figure
 
 
@@ -81,20 +94,22 @@ def separation(
     """
     figure = Figure(figsize=(14, 7 + 1.5 * len(heard)), layout="constrained")
     left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=[1.1, 1])[0]
-    _draw_masking(left, magnitude, mask, titles)
+    _draw_masking(left, magnitude, mask, titles, scale="dB below the loudest; atoms: below the peak of each")
     (_, activations), *others = heard.items()
     seen = np.maximum(decibels(activations) + RANGE_DB, 0).sum(0)
     speech, speech_names = _chosen(W[:, :n_speech], seen[:n_speech], most, "S")
     noise, noise_names = _chosen(W[:, n_speech:], seen[n_speech:], most, "N")
     noise = noise + n_speech
-    above, *below = right.subfigures(1 + len(heard), 1, squeeze=False, height_ratios=[0.8] + [1] * len(heard))[:, 0]
+    above, below = right.subfigures(2, 1, squeeze=False, height_ratios=[0.8, len(heard)])[:, 0]
     sources = {"Speech atoms in use": (W[:, speech], speech_names), "Noise atoms in use": (W[:, noise], noise_names)}
     _draw_sources(above, sources)
     rows, names = np.concatenate([speech, noise]), [*speech_names, *noise_names]
-    image = _draw_rows(below[0], decibels(activations[:, rows]), -RANGE_DB, 0, names, "Their activations over time")
-    below[0].colorbar(image, label="dB below the strongest")
-    for part, (name, values) in zip(below[1:], others, strict=True):
-        _draw_changes(part, values[:, rows], names, f"Their {name} over time")
+    all_axes = below.subplots(len(heard), 1, sharex=True, squeeze=False)[:, 0]
+    _draw_rows(all_axes[0], decibels(activations[:, rows]), -RANGE_DB, 0, names, "Their activations over time")
+    for axes, (name, values) in zip(all_axes[1:], others, strict=True):
+        _draw_changes(axes, values[:, rows], names, f"Their {name} over time")
+    for axes in all_axes[:-1]:
+        axes.label_outer()
     return figure
 
 
@@ -105,17 +120,20 @@ def masking(magnitude: Samples, mask: Samples, *, titles: tuple[str, str] = ("No
     return figure
 
 
-def learning_panels(panels: Mapping[str, Mapping[str, tuple[Sequence[float], Sequence[float]]]]) -> Figure:
+def learning_panels(
+    panels: Mapping[str, Mapping[str, tuple[Sequence[float], Sequence[float]]]], *, unit: str = ""
+) -> Figure:
     """Losses from epoch 0 on of groups of runs, each group under its title, all on one scale.
 
-    A named run is (training, validation): training is dotted, validation solid.
+    A named run is (training, validation): training is dotted, validation solid. Groups without a run are left out.
     """
-    figure = Figure(figsize=(4 * len(panels), 4), layout="constrained")
-    all_axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-    for axes, (title, histories) in zip(all_axes, panels.items(), strict=True):
+    panels = {title: histories for title, histories in panels.items() if histories}
+    figure = Figure(figsize=(max(6, 4 * len(panels)), 4.5), layout="constrained")
+    all_axes = figure.subplots(1, max(1, len(panels)), sharey=True, squeeze=False)[0]
+    for axes, (title, histories) in zip(all_axes, panels.items(), strict=False):
         _draw_curves(axes, histories)
         axes.set_title(title)
-    all_axes[0].set_ylabel("loss (dotted: training, solid: validation)")
+    all_axes[0].set_ylabel(f"loss{unit and ' in ' + unit} (dotted: training, solid: validation)")
     _show_ends(all_axes[0], {f"{title}, {name}": c for title, group in panels.items() for name, c in group.items()})
     return figure
 
@@ -123,11 +141,11 @@ def learning_panels(panels: Mapping[str, Mapping[str, tuple[Sequence[float], Seq
 def _draw_curves(axes: Axes, histories: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> None:
     for name, (training, validation) in histories.items():
         (line,) = axes.plot(range(len(validation)), validation, label=name)
-        axes.plot(range(len(training)), training, ":", color=line.get_color())
-    axes.set_xlabel("epoch")
+        axes.plot(range(len(training)), training, ":", color=line.get_color(), linewidth=1, zorder=1)  # behind
+    axes.set(xlabel="epoch", xlim=(0, None))
     axes.grid(alpha=0.3)
-    if histories:
-        axes.legend()
+    # below, not over the curves
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2, frameon=False, fontsize="small")
 
 
 def _show_ends(axes: Axes, histories: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> None:
@@ -161,13 +179,19 @@ def _chosen(W: Samples, weight: Samples, most: int, letter: str) -> tuple[Sample
     return order[places], [f"{letter}{place + 1}" for place in places.tolist()]
 
 
-def _draw_masking(figure: FigureBase, magnitude: Samples, mask: Samples, titles: tuple[str, str]) -> None:
+def _draw_masking(
+    figure: FigureBase,
+    magnitude: Samples,
+    mask: Samples,
+    titles: tuple[str, str],
+    scale: str = "dB below the loudest",
+) -> None:
     """Noisy, enhanced and mask, one below the other, on one time axis; both spectrograms on one scale."""
     noisy_axes, enhanced_axes, mask_axes = figure.subplots(3, 1, sharex=True)
     loudest = float(magnitude.max())
     _draw_frames(noisy_axes, decibels(magnitude, loudest), titles[0], -RANGE_DB, 0)
     image = _draw_frames(enhanced_axes, decibels(mask * magnitude, loudest), titles[1], -RANGE_DB, 0)
-    figure.colorbar(image, ax=[noisy_axes, enhanced_axes], label="dB below the loudest", aspect=40)
+    figure.colorbar(image, ax=[noisy_axes, enhanced_axes], label=scale, aspect=40)
     image = _draw_frames(mask_axes, mask, "Mask", 0, 1, colours="viridis")
     figure.colorbar(image, ax=mask_axes, label="share of speech")
     for axes in (noisy_axes, enhanced_axes):
@@ -178,33 +202,31 @@ def _draw_sources(figure: FigureBase, sources: Mapping[str, tuple[Samples, list[
     """Atoms (F, n) of each source beside each other, with their names."""
     all_axes = figure.subplots(1, len(sources), sharey=True, squeeze=False)[0]
     for axes, (title, (atoms, names)) in zip(all_axes, sources.items(), strict=True):
-        image = _draw_atoms(axes, atoms, title)
+        _draw_atoms(axes, atoms, title)
         axes.set_xticks(range(1, len(names) + 1), names, fontsize=_SMALL, rotation=90)
         axes.label_outer()
-    figure.colorbar(image, ax=all_axes, label=_BELOW_PEAK)
 
 
 def _draw_rows(
-    figure: FigureBase, values: Samples, low: float, high: float, names: list[str], title: str, colours: str = "magma"
+    axes: Axes, values: Samples, low: float, high: float, names: list[str], title: str, colours: str = "magma"
 ) -> AxesImage:
     """Values (frames, n) against time and atom, noise above speech."""
-    axes = figure.subplots()
     image = _draw(axes, values.T, (*_seconds(len(values)), 0.5, len(names) + 0.5), low, high, colours)
     n_speech = sum(name.startswith("S") for name in names)
     axes.axhline(n_speech + 0.5, color="white", linewidth=1.5)
-    axes.set(xlabel="time (s)", title=title)
+    axes.set(xlabel="time (s)", ylabel="atom", title=title)
     axes.set_yticks(range(1, len(names) + 1), names, fontsize=_SMALL)
     return image
 
 
-def _draw_changes(figure: FigureBase, values: Samples, names: list[str], title: str) -> None:
+def _draw_changes(axes: Axes, values: Samples, names: list[str], title: str) -> None:
     """Positive values (frames, n) as multiples of each atom's median, on a logarithmic scale around 1."""
     # atoms differ by orders of magnitude, which would hide what changes in time
     octaves = np.log2(np.maximum(values, 1e-10) / np.maximum(np.median(values, 0), 1e-10))
     reach = min(6, max(1, round(float(np.quantile(np.abs(octaves), 0.98)))))
-    image = _draw_rows(figure, octaves, -reach, reach, names, title, "magma_r")
+    image = _draw_rows(axes, octaves, -reach, reach, names, title, "magma_r")
     ticks = range(-reach, reach + 1)
-    bar = figure.colorbar(image, label="times each atom's median; low: expected", ticks=ticks)
+    bar = axes.figure.colorbar(image, ax=axes, label="times each atom's median; low: expected", ticks=ticks)
     bar.ax.set_yticklabels([f"{2**tick}" if tick >= 0 else f"1/{2**-tick}" for tick in ticks])
 
 
@@ -232,8 +254,7 @@ def _draw_learned(axes: Axes, values: Samples, n_speech: int, title: str) -> Non
     if values.shape[1] == 1:
         axes.plot(places, values[:, 0], "o", color="black")
     else:
-        title += ": speech orange, noise blue"
-        sources = (values[:, :n_speech], -0.17, "tab:orange"), (values[:, n_speech:], 0.17, "tab:blue")
+        sources = (values[:, :n_speech], -0.17, _SPEECH), (values[:, n_speech:], 0.17, _NOISE)
         for atoms, shift, colour in sources:
             axes.boxplot(
                 atoms.T,
@@ -250,10 +271,18 @@ def _draw_learned(axes: Axes, values: Samples, n_speech: int, title: str) -> Non
     if values.min() > 0:
         axes.set_yscale("log")  # step sizes and thresholds act by their ratios
         low, high = axes.get_ylim()
+        if high < 4 * low:  # values that are all but equal would have ticks that read the same
+            middle = math.sqrt(low * high)
+            low, high = middle / 2, middle * 2
+            axes.set_ylim(low, high)
         axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 1000 * low else (1.0,), numticks=8))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
         axes.yaxis.set_minor_formatter(NullFormatter())
     axes.grid(alpha=0.3, axis="y")
+
+
+def _short(value: float) -> str:
+    return f"{value:g}" if 1e-4 < value < 1e5 else f"$10^{{{math.log10(value):.0f}}}$"
 
 
 def _draw_frames(
@@ -263,6 +292,7 @@ def _draw_frames(
     extent = (*_seconds(len(values)), 0, _TOP_KHZ)
     image = _draw(axes, values.T, extent, low, high, colours)
     axes.set(xlabel="time (s)", ylabel="frequency (kHz)", title=title)
+    axes.yaxis.set_major_locator(MultipleLocator(2))
     return image
 
 
@@ -271,7 +301,9 @@ def _draw_atoms(axes: Axes, W: Samples, title: str) -> AxesImage:
     peaks = np.maximum(W.max(0, keepdims=True), 1e-10)
     image = _draw(axes, decibels(W / peaks), (0.5, W.shape[1] + 0.5, 0, _TOP_KHZ), -RANGE_DB, 0)
     axes.set(xlabel="atom", ylabel="frequency (kHz)", title=title)
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
+    axes.yaxis.set_major_locator(MultipleLocator(2))
+    n = W.shape[1]
+    axes.xaxis.set_major_locator(FixedLocator(range(1, n + 1)) if n <= 20 else MaxNLocator(nbins=5, integer=True))
     return image
 
 

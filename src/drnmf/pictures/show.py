@@ -67,15 +67,18 @@ def draw_file(
     return plots.separation(magnitude, mask, W, heard, model.n_speech, titles=titles)
 
 
-def save(figure: "Figure", path: Path | str, *, size: tuple[int, int] | None = None, dpi: int = DPI) -> None:
+def save(figure: "Figure", path: Path | str, *, size: tuple[int, int] | None = None, dpi: float = DPI) -> None:
     """Write a picture of a kind given by the suffix; a reader never sees a half-written one.
 
-    `size` is its width and height in pixels, by default what suits its content.
+    `size` is its width and height in pixels, by default what suits its content. Letters grow and shrink with it:
+    none lies over another.
     """
     path = Path(path)
     if size is not None:
         if not all(PIXELS[0] <= side <= PIXELS[1] for side in size):
             raise InputError(f"a picture is {PIXELS[0]} to {PIXELS[1]} pixels wide and high, not {size[0]}x{size[1]}")
+        width, height = figure.get_size_inches()
+        dpi = min(size[0] / width, size[1] / height)
         figure.set_size_inches(size[0] / dpi, size[1] / dpi)
     kinds = sorted(figure.canvas.get_supported_filetypes())
     if path.suffix[1:].lower() not in kinds:
