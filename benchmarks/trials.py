@@ -41,7 +41,7 @@ from drnmf.training.perceptual import pesq_score
 
 LEVEL, POWER, SPARSITY, EPSILON = 1.6, 0.5, 0.3, 1e-3
 WARMUP = 300  # steps
-CONDITIONS = {"snrs_db": (-6.0, 9.0), "good_snrs_db": (9.0, 30.0), "good_share": 0.2, "clean_share": 0.04}
+CONDITIONS = {"snrs_db": (-6.0, 9.0), "good_snrs_db": (9.0, 30.0), "good_share": 0.3, "clean_share": 0.06}
 OTHERS = {"levels_dbfs": (-45.0, -12.0), "narrow_share": 0.08}
 
 
@@ -150,7 +150,7 @@ class Run:
         self.rates = (settings["rate"], settings.get("recurrent_rate", settings["rate"]))
         groups = [{"params": group} for group in network.groups()]
         self.optimiser = AveragedAdam(groups, beta2=0.99, epsilon=1e-12, clip=1.0, average=0.999)
-        self.loss = weighted(**{"si_sdr": 1.0, "pesq": 5.0, "gain": 0.05, "limit_db": 20.0, **settings.get("loss", {})})
+        self.loss = weighted(**{"si_sdr": 1.0, "pesq": 5.0, "gain": 0.05, "limit_db": 30.0, **settings.get("loss", {})})
         self.state = tuple(s.detach().clone() for s in network.start(len(chunk.reset)))
         self.stream: Any = torch.cuda.Stream(device) if device.type == "cuda" else None
         self.steps, self.history = 0, list[dict[str, float]]()
