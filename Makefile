@@ -4,7 +4,7 @@ BIN := .venv/bin
 ENHANCES := .venv/.enhances
 READY := .venv/.ready
 
-.PHONY: demo test lint fuzz long bench sanitize instructions soak release docs clean
+.PHONY: demo test lint fuzz long bench sanitize instructions soak release docs bare clean
 
 demo: $(ENHANCES)  ## Enhance the bundled noisy recording; leaves wav files and a picture in demo/
 	$(BIN)/python -m drnmf.pictures.demo demo
@@ -57,6 +57,18 @@ docs: $(ENHANCES)  ## The documentation as a site, in build/site; a dead link is
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
+ALONE := build/alone/bin
+WITHOUT_PYTORCH := $(addprefix tests/,test_bare.py test_files.py test_parallel.py \
+    $(addprefix signal/test_,audio.py loudness.py media.py pipes.py short_filters.py tags.py) \
+    $(addprefix use/test_,end_to_end.py files.py live.py reference.py streaming_arrays.py) \
+    pictures/test_demo.py pictures/test_plots.py)
+
+bare:  ## Install the package where there is no PyTorch, and run the tests of all that it does there
+	rm -rf build/alone && $(PYTHON) -m venv build/alone
+	$(ALONE)/pip install --quiet . && $(ALONE)/drnmf --version
+	$(ALONE)/pip install --quiet pytest hypothesis matplotlib pyloudnorm
+	$(ALONE)/python -m pytest $(WITHOUT_PYTORCH)
+
 BARE := $(CURDIR)/build/bare/bin
 release: $(READY)  ## Build what is published; install the wheel where there is no compiler, and use it
 	rm -rf dist build/bare build/lib* && $(BIN)/python -m build --outdir dist .
@@ -76,6 +88,8 @@ $(ENHANCES): pyproject.toml setup.py constraints.txt $(wildcard src/drnmf/engine
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --upgrade pip
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[plot]'
+	$(BIN)/python -c 'from drnmf.engines import streams; exit(not streams.available())' \
+	    || $(BIN)/pip install --quiet -c constraints.txt -e '.[train]'  # no compiler: PyTorch does it, slower
 	touch $@
 
 $(READY): $(ENHANCES)

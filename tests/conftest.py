@@ -4,11 +4,10 @@ import os
 from pathlib import Path
 
 import pytest
-import torch
 
-from engines import gpu_record
+from drnmf.parallel import use_one_thread
 
-torch.set_num_threads(1)  # everything here is small: threads would wait for each other longer than they work
+use_one_thread()  # everything here is small: threads would wait for each other longer than they work
 
 AUDIO = Path(__file__).parent / "audio"
 
@@ -21,6 +20,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     commit = config.getoption("--gpu-record")
     if commit is not None:
+        from engines import gpu_record  # here: `make bare` has no PyTorch
+
         config.pluginmanager.register(gpu_record.start(config, commit))
 
 

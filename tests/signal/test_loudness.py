@@ -8,9 +8,9 @@ import soxr
 from drnmf.errors import InputError
 from drnmf.signal import audio
 from drnmf.signal.loudness import Level, Meter, apply, gains, integrated
-from examples import AUDIO
+from small import AUDIO
 
-VOICE = audio.read(AUDIO / "speech/austen_0920.flac")[0][0].numpy()
+VOICE = audio.read_array(AUDIO / "speech/austen_0920.flac")[0][0]
 
 
 def speech(rate: int, channels: int) -> np.ndarray:

@@ -13,14 +13,14 @@ from mutagen.id3 import APIC, CHAP, ID3, TIT2, TXXX
 from drnmf import InputError
 from drnmf.signal import audio, tags
 from drnmf.use.files import enhance_file
-from examples import AUDIO, build
+from small import AUDIO, small_model
 
 SPEECH = AUDIO / "speech/austen_0930.flac"
-MODEL = build("drnmf").float()
+MODEL = small_model()
 
 
 def encoded(path: Path, subtype: str, rate: int = 16000, **options: object) -> Path:
-    x = audio.resample(audio.read(SPEECH)[0], 16000, rate).numpy()
+    x = audio.resample(audio.read_array(SPEECH)[0], 16000, rate)
     with soundfile.SoundFile(path, "w", rate, 1, subtype, **options) as file:
         file.write(x.T)
     return path

@@ -13,8 +13,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-import torch
-from torch import Tensor
 
 import drnmf
 from drnmf import InputError, Streamer, enhance
@@ -23,66 +21,74 @@ from drnmf.pictures import demo
 from drnmf.signal import audio, pipes
 from drnmf.use.files import _parts, enhance_file
 from drnmf.use.folders import Task, enhance_tree, others, plan, shard, suffix_of, summary
-from examples import build, recording, seeded
+from small import recording, small_model
 
-MODEL = build("drnmf").float()
+MODEL = small_model()
 module = importlib.import_module("drnmf.use.files")  # `drnmf.enhance` itself is the function
 
 
-def noisy(rate: int = 16000, channels: int = 1, seconds: float = 1.0) -> Tensor:
+def noisy(rate: int = 16000, channels: int = 1, seconds: float = 1.0) -> np.ndarray:
     """Real speech in real noise (channels, samples), a little different in every channel."""
     n = round(16000 * seconds)
-    speech, noise = (recording(name, n).float() for name in ("speech/austen_0890", "noise/percussion"))
-    gains = torch.linspace(1, 0.4, channels)[:, None]
-    return audio.resample(gains * speech + noise, 16000, rate)
+    speech, noise = (recording(name, n) for name in ("speech/austen_0890", "noise/percussion"))
+    gains = np.linspace(1, 0.4, channels)[:, None]
+    return audio.resample(np.float32(gains * speech + noise), 16000, rate)
 
 
-def expected(x: Tensor, rate: int = 16000, **options) -> Tensor:
+def expected(x: np.ndarray, rate: int = 16000, **options) -> np.ndarray:
     """By the streamer, which has tests of its own."""
     streamer = Streamer(MODEL, rate, channels=len(x), **options)
-    return torch.cat([streamer.feed(x), streamer.flush()], 1)
+    return np.concatenate([streamer.feed(x), streamer.flush()], 1)
 
 
 # ---- arrays
 
 
-@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
-def test_tensors_and_arrays_of_every_layout(kind):
-    x = noisy(channels=2).to(kind)
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_arrays_of_every_layout(kind):
+    x = noisy(channels=2).astype(kind)
     y = expected(x)
-    tolerance = {"rtol": 0, "atol": 1e-6}
-    torch.testing.assert_close(enhance(x, 16000, MODEL), y, **tolerance)
-    torch.testing.assert_close(enhance(x.T, 16000, MODEL), y.T, **tolerance)
-    torch.testing.assert_close(enhance(x[0], 16000, MODEL), expected(x[:1])[0], **tolerance)
-    array = enhance(x.T.numpy(), 16000, MODEL)
-    assert isinstance(array, np.ndarray)
-    assert array.dtype == x.numpy().dtype
-    np.testing.assert_allclose(array, y.T, atol=1e-6)
+    for sound, result in ((x, y), (x.T, y.T), (x[0], expected(x[:1])[0])):
+        array = enhance(sound, 16000, MODEL)
+        assert type(array) is np.ndarray
+        assert array.dtype == kind
+        np.testing.assert_allclose(array, result, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+def test_tensors_of_every_layout(kind):
+    torch = pytest.importorskip("torch")
+    x = torch.from_numpy(noisy(channels=2)).to(getattr(torch, kind))
+    y = expected(x.numpy())
+    for sound, result in ((x, y), (x.T, y.T), (x[0], expected(x[:1].numpy())[0])):
+        enhanced = enhance(sound, 16000, MODEL)
+        assert enhanced.dtype == x.dtype
+        torch.testing.assert_close(enhanced, torch.from_numpy(result), rtol=0, atol=1e-6)
 
 
 def test_the_axis_of_samples_is_told_or_refused():
     x = noisy(channels=2)[:, :1500]
     short = x[:, :1000]
-    for bad in (short, short.T, x[:, :2], torch.zeros(2000, 2000), torch.zeros(2000, 33), torch.zeros(0, 2000)):
+    for bad in (short, short.T, x[:, :2], np.zeros((2000, 2000)), np.zeros((2000, 33)), np.zeros((0, 2000))):
         with pytest.raises(InputError, match="axis=1 for"):
             enhance(bad, 16000, MODEL)
-    torch.testing.assert_close(enhance(short, 16000, MODEL, axis=1), expected(short))
-    torch.testing.assert_close(enhance(short, 16000, MODEL, axis=-1), expected(short))
-    torch.testing.assert_close(enhance(short.T, 16000, MODEL, axis=0), expected(short).T)
+    np.testing.assert_array_equal(enhance(short, 16000, MODEL, axis=1), expected(short))
+    np.testing.assert_array_equal(enhance(short, 16000, MODEL, axis=-1), expected(short))
+    np.testing.assert_array_equal(enhance(short.T, 16000, MODEL, axis=0), expected(short).T)
     square = x[:, :2]
-    torch.testing.assert_close(enhance(square, 16000, MODEL, axis=0), expected(square.T.contiguous()).T)
+    np.testing.assert_array_equal(enhance(square, 16000, MODEL, axis=0), expected(square.T).T)
     for shape, axis, reason in [((2, 3, 4), None, "sound is"), ((5,), 1, "no axis"), ((0,), None, "no samples")]:
         with pytest.raises(InputError, match=reason):
-            enhance(torch.zeros(shape), 16000, MODEL, axis=axis)
+            enhance(np.zeros(shape), 16000, MODEL, axis=axis)
 
 
 def test_arrays_are_not_changed_and_integers_refused():
     x = noisy()[0]
-    before = x.clone()
+    before = x.copy()
     enhance(x, 16000, MODEL)
-    assert torch.equal(x, before)
+    np.testing.assert_array_equal(x, before)
     with pytest.raises(InputError, match="divide integers"):
-        enhance((32767 * x).short(), 16000, MODEL)
+        enhance((32767 * x).astype(np.int16), 16000, MODEL)
     with pytest.raises(InputError, match="no such model"):
         enhance(x, 16000, "no such model")
 
@@ -93,25 +99,27 @@ def test_samples_that_are_no_numbers_are_refused(bad, at):
     x = noisy(channels=2)
     x[at] = bad
     for rate in (16000, 44100):
-        for sound in (x, x.numpy(), x.T.double()):
+        for sound in (x, x.T.astype(np.float64)):
             with pytest.raises(InputError, match="no NaN or infinite"):
                 enhance(sound, rate, MODEL)
 
 
 def test_long_sound_goes_in_blocks(monkeypatch):
-    x = noisy(seconds=5.0).repeat(1, 12)
+    x = np.tile(noisy(seconds=5.0), (1, 12))
     whole = enhance(x, 16000, MODEL)
-    torch.testing.assert_close(whole, expected(x), rtol=0, atol=1e-4)
+    np.testing.assert_allclose(whole, expected(x), rtol=0, atol=1e-4)
     monkeypatch.setattr(module, "_BLOCK", 10000)
-    assert (enhance(x, 16000, MODEL) - whole).norm() < 1e-3 * whole.norm()
+    assert np.linalg.norm(enhance(x, 16000, MODEL) - whole) < 1e-3 * np.linalg.norm(whole)
 
 
 def test_the_speech_gets_clearer():
     """Not only plumbing: a dictionary of these very sounds separates them."""
-    speech, noise = (recording(name, 48000).float() for name in ("speech/austen_0880", "noise/percussion"))
+    torch = pytest.importorskip("torch")
+    names = ("speech/austen_0880", "noise/percussion")
+    speech, noise = (torch.from_numpy(recording(name, 48000)).float() for name in names)
     noise = noise[: len(speech)] * (speech.norm() / noise[: len(speech)].norm())
     V = [drnmf.stft(x).abs().mT for x in (speech, speech + noise)]
-    W = drnmf.train_dictionaries(*V, rank_per_source=20, max_iter=60, generator=seeded()).W
+    W = drnmf.train_dictionaries(*V, rank_per_source=20, max_iter=60, generator=torch.Generator().manual_seed(0)).W
     model = drnmf.SparseNMFMask.from_dictionary(W, n_iter=50)
     x = (speech + noise).repeat(2, 1)
     for rate in (16000, 44100):
@@ -123,7 +131,7 @@ def test_the_speech_gets_clearer():
 # ---- files
 
 
-def write(path: Path, x: Tensor, rate: int, subtype: str | None = None) -> Path:
+def write(path: Path, x: np.ndarray, rate: int, subtype: str | None = None) -> Path:
     audio.write(path, x, rate, subtype=subtype)
     return path
 
@@ -154,10 +162,10 @@ def test_files_keep_rate_channels_length_and_encoding(tmp_path, name, subtype, r
     before, after = audio.info(source), audio.info(tmp_path / f"out_{name}")
     assert before == after
     assert (before.subtype, before.rate, before.channels) == (subtype, rate, channels)
-    y = audio.read(tmp_path / f"out_{name}")[0]
-    ideal = expected(audio.read(source)[0], rate)
+    y = audio.read_array(tmp_path / f"out_{name}")[0]
+    ideal = expected(audio.read_array(source)[0], rate)
     lossy = subtype in ("VORBIS", "OPUS", "MPEG_LAYER_III", "ULAW")
-    error = (y - ideal).norm() / ideal.norm()
+    error = np.linalg.norm(y - ideal) / np.linalg.norm(ideal)
     assert error < (0.35 if lossy else 0.1 if subtype == "PCM_U8" else 1e-3)
     assert sorted(p.name for p in tmp_path.iterdir()) == [name, f"out_{name}"]  # nothing else is left
 
@@ -206,9 +214,9 @@ def test_speech_and_noise_add_up_to_the_input_exactly(tmp_path, name, subtype, r
 def test_in_float_they_add_up_to_the_rounding_of_one_subtraction(tmp_path):
     source = write(tmp_path / "a.wav", noisy(), 16000, "FLOAT")
     enhance_file(source, tmp_path / "speech.wav", MODEL, removed=tmp_path / "noise.wav")
-    x, speech, noise = (audio.read(tmp_path / name)[0] for name in ("a.wav", "speech.wav", "noise.wav"))
-    assert torch.equal(noise, x - speech)
-    torch.testing.assert_close((speech.double() + noise.double()).float(), x, rtol=0, atol=2**-25)
+    x, speech, noise = (audio.read_array(tmp_path / name)[0] for name in ("a.wav", "speech.wav", "noise.wav"))
+    np.testing.assert_array_equal(noise, x - speech)
+    np.testing.assert_allclose(speech.astype(float) + noise, x, rtol=0, atol=2**-25)
 
 
 @pytest.mark.parametrize("subtype", ["PCM_16", "PCM_24", "FLOAT", "PCM_32"])
@@ -362,7 +370,8 @@ def test_a_stream_of_unknown_length_becomes_a_wav_of_the_right_one(tmp_path, mon
         assert written[:4] == (b"RF64" if most == 9000 else b"RIFF")
         (tmp_path / name).write_bytes(written.replace(struct.pack("<I", 9000), struct.pack("<I", 2**32 - 1)))
         assert audio.info(tmp_path / name) == audio.info(source)
-    assert torch.equal(audio.read(tmp_path / "b.wav")[0], audio.read(tmp_path / "d.wav")[0])
+    b, d = (audio.read_array(tmp_path / name)[0] for name in ("b.wav", "d.wav"))
+    np.testing.assert_array_equal(b, d)
 
 
 def test_a_full_disk_and_a_stream_of_unknown_length(tmp_path, monkeypatch):
@@ -398,7 +407,7 @@ def test_clipping_and_other_encodings_are_said(tmp_path, caplog):
     source = write(tmp_path / "b.wav", 20 * noisy(), 16000, "PCM_32")
     enhance_file(source, tmp_path / "speech.wav", MODEL, removed=tmp_path / "noise.wav")
     assert f"{tmp_path / 'noise.wav'}: " in caplog.text  # by its name, not by that of the temporary file
-    soundfile.write(tmp_path / "adpcm.wav", noisy()[0].numpy(), 16000, subtype="IMA_ADPCM")
+    soundfile.write(tmp_path / "adpcm.wav", noisy()[0], 16000, subtype="IMA_ADPCM")
     enhance_file(tmp_path / "adpcm.wav", tmp_path / "out.wav", MODEL)
     assert "is written as 16-bit PCM" in caplog.text
     assert audio.info(tmp_path / "out.wav").samples == audio.info(tmp_path / "adpcm.wav").samples

@@ -10,19 +10,19 @@ from time import perf_counter
 
 import numpy as np
 import pytest
-import torch
 from rich.console import Console
 
 from drnmf import InputError
+from drnmf.models.packed import PackedModel
 from drnmf.use import live
 from drnmf.use.streaming import Streamer
-from examples import build, recording
+from small import recording, small_model
 
 
 def sound() -> np.ndarray:
     """Three seconds of speech over noise, (1, samples)."""
     speech = recording("speech/austen_0880")
-    return (speech + recording("noise/percussion", len(speech))).float()[None].numpy()
+    return np.float32(speech + recording("noise/percussion", len(speech)))[None]
 
 
 def cut(x: np.ndarray, *sizes: int) -> Iterator[np.ndarray]:
@@ -34,12 +34,12 @@ def cut(x: np.ndarray, *sizes: int) -> Iterator[np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def model() -> torch.nn.Module:
-    return build("drnmf").float()
+def model() -> PackedModel:
+    return small_model()
 
 
 @pytest.mark.parametrize(("rate", "sizes"), [(16000, (128,)), (16000, (1, 1000, 37)), (44100, (353,))])
-def test_the_loop_gives_what_the_streamer_gives(model: torch.nn.Module, rate: int, sizes: tuple[int, ...]) -> None:
+def test_the_loop_gives_what_the_streamer_gives(model: PackedModel, rate: int, sizes: tuple[int, ...]) -> None:
     x, given = np.concatenate([sound(), 0.5 * sound()]), []
     live.pump(cut(x, *sizes), given.append, Streamer(model, rate, channels=2), live.Meter())
     streamer = Streamer(model, rate, channels=2)
@@ -51,7 +51,7 @@ def test_the_loop_gives_what_the_streamer_gives(model: torch.nn.Module, rate: in
     assert all(block.shape[1] for block in given[:-1])
 
 
-def test_it_keeps_up(model: torch.nn.Module) -> None:
+def test_it_keeps_up(model: PackedModel) -> None:
     meter, x = live.Meter(), sound()
     start = perf_counter()
     live.pump(cut(x, 128), lambda _: None, Streamer(model, 16000), meter)
@@ -103,14 +103,14 @@ class Device(types.ModuleType):
         return len(self.played) in (1, 50)  # one underflow at the start, which is natural, and one later
 
 
-def run(monkeypatch: pytest.MonkeyPatch, device: types.ModuleType, model: torch.nn.Module, **options: object) -> tuple:
+def run(monkeypatch: pytest.MonkeyPatch, device: types.ModuleType, model: PackedModel, **options: object) -> tuple:
     monkeypatch.setitem(sys.modules, "sounddevice", device)
     text = io.StringIO()
     meter = live.run(model, console=Console(file=text, width=100), **options)
     return meter, text.getvalue()
 
 
-def test_a_device_plays_what_it_heard_less_the_noise(model: torch.nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_plays_what_it_heard_less_the_noise(model: PackedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     device = Device(sound())
     meter, text = run(monkeypatch, device, model, block_ms=10)
     assert text.startswith("Loopback -> Loopback, 16000 Hz, delay about 82 ms")  # 32 + 30 of the device + 2 blocks
@@ -125,7 +125,7 @@ def test_a_device_plays_what_it_heard_less_the_noise(model: torch.nn.Module, mon
     assert meter.gaps == 2
 
 
-def test_wrong_devices_and_rates_are_one_line(model: torch.nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_devices_and_rates_are_one_line(model: PackedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     def refusal(device: Device, **options: object) -> str:
         with pytest.raises(InputError) as error:
             run(monkeypatch, device, model, **options)
