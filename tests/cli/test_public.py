@@ -39,7 +39,7 @@ def test_voicebank_has_the_columns_of_its_tables(tmp_path):
 def test_dns_by_snr_and_with_dnsmos(tmp_path):
     listener = tmp_path / "networks"
     listener.mkdir()
-    options = ["--metric", "si_sdr", "--dnsmos", public.dnsmos(listener)]
+    options = ["--metric", "si_sdr", "--metric", "dnsmos", "--dnsmos", public.dnsmos(listener)]
     overall, document = scores("evaluate", "default", "--dns", public.dns(tmp_path), *options)
     assert [line["snr_db"] for line in document["summary"]] == [-5, 15, "all"]
     assert overall["count"] == 4
@@ -59,6 +59,11 @@ def test_files_are_scored_by_dnsmos_that_the_environment_names(tmp_path, monkeyp
     folders = [tmp_path / f"{part}_testset_wav" for part in ("noisy", "clean")]
     overall, _ = scores("score", *folders, "--metric", "dnsmos")
     assert list(overall) == ["snr_db", "count", "sig", "bak", "ovrl", "p808"]
+    overall, _ = scores("score", *folders)
+    assert list(overall)[2:4] == ["sdr", "si_sdr"]
+    assert list(overall)[-4:] == ["sig", "bak", "ovrl", "p808"]
+    overall, _ = scores("score", *folders, "--metric", "sdr")
+    assert list(overall) == ["snr_db", "count", "sdr"]
 
 
 def test_without_the_extra_packages_the_table_says_what_to_install(tmp_path, monkeypatch):

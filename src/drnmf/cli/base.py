@@ -31,7 +31,7 @@ Metric = Annotated[
 ]
 Dnsmos = Annotated[
     Path | None,
-    typer.Option(envvar="DRNMF_DNSMOS", help="Folder of DNSMOS's networks, to add what they say."),
+    typer.Option(envvar="DRNMF_DNSMOS", help="Folder of DNSMOS's networks, for the metric dnsmos."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, unrounded, instead of a table.")]
 Save = Annotated[Path | None, typer.Option(help="Also write the table to SAVE.csv, SAVE.json and SAVE.md.")]

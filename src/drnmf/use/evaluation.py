@@ -140,7 +140,7 @@ def score_files(
 
     A reference without an estimate is a failure: without it the mean would be too good. With the `noisy` inputs the
     table shows the improvement, by SNR rounded to whole dB. `metrics` are some of METRICS, None for the usual ones that
-    are installed; `dnsmos`, the folder of DNSMOS's networks, adds what they say.
+    are installed, and for dnsmos where the folder of its networks is given.
     """
     metrics, notes = _choose(metrics, USUAL, dnsmos)
     scorer = partial(_score_paths, metrics=metrics, dnsmos=dnsmos)
@@ -165,8 +165,8 @@ def evaluate(
 ) -> Table:
     """Enhance every mixture with `model` on its device, score the result and the input, and take the loss.
 
-    `metrics` are some of METRICS, None for the `usual` ones that are installed; `dnsmos`, the folder of DNSMOS's
-    networks, adds what they say. The input, whose scores no model changes, is left out unless `with_noisy`.
+    `metrics` are some of METRICS, None for the `usual` ones that are installed, and for dnsmos where the folder
+    of its networks is given. The input, whose scores no model changes, is left out unless `with_noisy`.
     `batch_size` consecutive mixtures go through the model at once, while `jobs` processes score those before. `total`
     is their number, for `progress`.
     """
@@ -187,18 +187,16 @@ def _choose(
     remedy = {metric: f"pip install {p}" for metric, p in _PACKAGES.items() if find_spec(p) is None}
     notes: tuple[str, ...] = ()
     if metrics is None:
-        metrics = [m for m in usual if m not in remedy]
+        metrics = [m for m in usual if m not in remedy] + ([] if dnsmos is None else ["dnsmos"])
         notes = tuple(f"{m} left out: {remedy[m]}" for m in usual if m in remedy)
     elif dnsmos is None and "dnsmos" in metrics:
         raise InputError("dnsmos needs its networks: give --dnsmos, the folder of sig_bak_ovr.onnx")
-    if dnsmos is not None and "dnsmos" not in metrics:
-        metrics = [*metrics, "dnsmos"]
     for metric in metrics:
         if metric not in METRICS:
             raise InputError(f"unknown metric {metric!r}: choose from {', '.join(METRICS)}")
         if metric in remedy:
             raise InputError(f"{metric} needs a package that is not installed: {remedy[metric]}")
-    if dnsmos is not None:
+    if dnsmos is not None and "dnsmos" in metrics:
         _listener(dnsmos)  # now: a folder without the networks is no failure of every pair
     return metrics, notes
 
