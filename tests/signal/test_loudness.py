@@ -36,8 +36,9 @@ def true_peak(x: np.ndarray, rate: int) -> float:
     return 20 * np.log10(np.abs(soxr.resample(x.T, rate, 16 * rate)).max())
 
 
-@pytest.mark.parametrize("channels", [1, 2, 5])
-@pytest.mark.parametrize("rate", [8000, 16000, 44100, 48000, 192000])
+@pytest.mark.parametrize(
+    ("rate", "channels"), [(8000, 1), (16000, 2), (16000, 5), (44100, 2), (48000, 1), (48000, 2), (192000, 1)]
+)
 def test_it_is_the_loudness_of_the_whole_recording(rate, channels):
     x = speech(rate, channels)
     meter = measured(x, rate)
