@@ -79,9 +79,9 @@ release: $(READY)  ## Build what is published; install the wheel where there is 
 	PATH=$(BARE) $(BARE)/pip install --quiet dist/*.whl
 	PATH=$(BARE) $(BARE)/python tests/release.py
 
-anywhere: $(READY)  ## The C library, the plugin and WebAssembly: built and tested; what a skipped test needs is named
+anywhere: $(READY)  ## The C library, the plugin, WebAssembly and the page: built and tested; what a skipped test needs is named
 	DRNMF_ANYWHERE=1 $(BIN)/python -m pytest -rs tests/use/test_c_library.py tests/use/test_plugin.py \
-	    tests/use/test_javascript.py
+	    tests/use/test_javascript.py tests/use/test_page.py
 
 clean:
 	rm -rf .venv demo build dist src/drnmf/engines/*.so js/drnmf.wasm js/default.drnmf

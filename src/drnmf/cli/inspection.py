@@ -1,4 +1,4 @@
-"""Commands that look into a model and hand it on: `show` and `export`."""
+"""Commands that look into a model and hand it on: `show`, `export` and `app`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -56,3 +56,32 @@ def export(
 
         run(load_model(model), output)
     terminal.say(f"{output}: {output.stat().st_size / 1e6:.1f} MB")
+
+
+@app.command("app", epilog="Examples: `drnmf app`  ·  `drnmf app my_model --save site/`")
+def page(
+    model: ModelName = "default",
+    port: Annotated[int, typer.Option(help="Where to serve it on this machine.", min=0, max=65535)] = 8000,
+    save: Annotated[
+        Path | None, typer.Option(help="Write the page into this folder, for any web server, instead of serving it.")
+    ] = None,
+    browser: Annotated[bool, typer.Option(help="Open it in the browser.")] = True,
+    quiet: Quiet = False,
+) -> None:
+    """Enhance files and the microphone in the browser, see which atoms are heard, and silence any of them."""
+    import webbrowser
+
+    from drnmf.models.folders import load_ready
+    from drnmf.use import page as pages
+
+    loaded = load_ready(model)
+    if save is not None:
+        pages.write_page(loaded, save)
+        terminal.say(f"the page is {save}/index.html; a web server must serve it")
+        return
+    with pages.server(pages.page(loaded), port) as server:
+        address = f"http://localhost:{server.server_port}"
+        terminal.say(f"{address}  (Ctrl-C ends it; nothing leaves this machine)")
+        if browser:
+            webbrowser.open(address)
+        server.serve_forever()

@@ -13,10 +13,15 @@ if TYPE_CHECKING:
     from drnmf.models.packed import PackedModel
 
 
-def export_flat(model: "Separator | PackedModel", path: Path | str) -> None:
-    """Write `model` for libdrnmf, in single precision; a reader never sees a half-written file."""
+def flat_model(model: "Separator | PackedModel") -> bytes:
+    """A model as libdrnmf reads it, in single precision."""
     network = getattr(model.ready(), "network", None)
     if not isinstance(network, PriorNetwork):
         remedy = "export PriorDRNMF, or leave --c out for ONNX"
         raise InputError(f"{type(model).__name__} has no form for the C library; {remedy}")
-    write_atomically(path, flat(network))
+    return flat(network)
+
+
+def export_flat(model: "Separator | PackedModel", path: Path | str) -> None:
+    """Write `model` for libdrnmf; a reader never sees a half-written file."""
+    write_atomically(path, flat_model(model))

@@ -1,0 +1,359 @@
+/** The page: files and the microphone through the engine, what it does, and atoms to be silenced or kept. */
+
+import { Drnmf } from "./drnmf/drnmf.js";
+
+const $ = (id) => document.getElementById(id);
+const NO_LIMIT = 60; // dB, where the slider ends
+const MESSAGE = { name: "" };
+
+const [engine, model] = await Promise.all(
+  ["drnmf/drnmf.wasm", "drnmf/default.drnmf"].map(async (name) => new Uint8Array(await (await fetch(name)).arrayBuffer())),
+);
+const drnmf = await Drnmf.load({ engine, model });
+const N = drnmf.atoms;
+const changed = new Map(); // atoms that are not as trained: whether they are kept
+let sound = null; // {channels, rate}, the file
+let result = null; // what the worker made of it
+let graph = null; // what plays: {context, node, dry, wet, source, started}
+let worker = null;
+let pointed = null; // a frame that the pointer is at
+
+// Settings
+
+const kept = (atom) => changed.get(atom) ?? atom < drnmf.speechAtoms;
+const strength = () => Number($("strength").value);
+const maxAttenuation = () => (Number($("attenuation").value) >= NO_LIMIT ? Infinity : Number($("attenuation").value));
+
+function say(text) {
+  $("status").textContent = text;
+}
+
+function settingsChanged() {
+  $("strength").nextElementSibling.value = strength();
+  $("attenuation").nextElementSibling.value = maxAttenuation() === Infinity ? "no limit" : `${maxAttenuation()} dB`;
+  if (graph) {
+    graph.node.parameters.get("strength").value = strength();
+    graph.node.parameters.get("maxAttenuation").value = Math.min(100, maxAttenuation());
+  }
+  clearTimeout(settingsChanged.later);
+  settingsChanged.later = setTimeout(enhance, 150);
+}
+
+// A file: all of it in a worker, for the pictures and the download
+
+async function open(file) {
+  stop();
+  say(`Reading ${file.name} …`);
+  try {
+    const bytes = await file.arrayBuffer();
+    const rate = rateOf(bytes) ?? 48000; // browsers resample to the context's rate, so it is the file's where we know it
+    const buffer = await new OfflineAudioContext(1, 1, rate).decodeAudioData(bytes);
+    const channels = Array.from({ length: Math.min(2, buffer.numberOfChannels) }, (_, c) => buffer.getChannelData(c));
+    sound = { channels, rate, buffer };
+    MESSAGE.name = file.name;
+  } catch (error) {
+    return say(`${file.name}: this browser cannot decode it (${error.message})`);
+  }
+  $("play").disabled = false;
+  enhance();
+}
+
+/** The rate in a WAV file's head, if the engine takes it. */
+function rateOf(bytes) {
+  const view = new DataView(bytes);
+  const isWave = bytes.byteLength > 44 && view.getUint32(0) === 0x52494646 && view.getUint32(8) === 0x57415645;
+  const rate = isWave && view.getUint32(12) === 0x666d7420 ? view.getUint32(24, true) : null;
+  return [8000, 11025, 16000, 22050, 24000, 32000, 44100, 48000, 96000].includes(rate) ? rate : null;
+}
+
+function enhance() {
+  if (!sound) return;
+  if (!worker) {
+    worker = new Worker("worker.js", { type: "module" });
+    worker.onmessage = ({ data }) => (data.progress === undefined ? finished(data) : progress(data.progress));
+    worker.onerror = (error) => say(`The engine failed: ${error.message}`);
+  }
+  document.body.dataset.state = "busy";
+  progress(0);
+  const { channels, rate } = sound;
+  worker.postMessage({ engine, model, channels, rate, strength: strength(), maxAttenuation: maxAttenuation(), changed: [...changed] });
+}
+
+function progress(part) {
+  $("progress").hidden = false;
+  $("progress").value = part;
+}
+
+function finished(data) {
+  result = data;
+  $("progress").hidden = true;
+  $("download").disabled = false;
+  for (const name of ["before", "mask", "after"]) draw($(name), data[name]);
+  const seconds = sound.channels[0].length / sound.rate;
+  say(`${MESSAGE.name}: ${seconds.toFixed(1)} s at ${sound.rate / 1000} kHz, ${data.speed.toFixed(0)} times faster than real time.`);
+  document.body.dataset.state = "done";
+  document.body.dataset.speed = data.speed;
+}
+
+function download() {
+  const { rate } = sound;
+  const C = result.outputs.length;
+  const n = result.outputs[0].length;
+  const view = new DataView(new ArrayBuffer(44 + 4 * n * C));
+  const text = (at, letters) => [...letters].forEach((letter, i) => view.setUint8(at + i, letter.charCodeAt(0)));
+  text(0, "RIFF"), view.setUint32(4, 36 + 4 * n * C, true), text(8, "WAVEfmt "), view.setUint32(16, 16, true);
+  view.setUint16(20, 3, true), view.setUint16(22, C, true), view.setUint32(24, rate, true); // 3: float
+  view.setUint32(28, 4 * rate * C, true), view.setUint16(32, 4 * C, true), view.setUint16(34, 32, true);
+  text(36, "data"), view.setUint32(40, 4 * n * C, true);
+  for (let c = 0; c < C; c++) for (let i = 0; i < n; i++) view.setFloat32(44 + 4 * (i * C + c), result.outputs[c][i], true);
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([view], { type: "audio/wav" }));
+  link.download = MESSAGE.name.replace(/\.[^.]*$/, "") + ".enhanced.wav";
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+}
+
+// Playing and the microphone: before and after run side by side, and one of them is heard
+
+async function start(makeSource, rate, channels) {
+  stop();
+  const context = new AudioContext(rate ? { sampleRate: rate } : {});
+  const source = await makeSource(context);
+  const node = await Drnmf.node(context, { engine, model, channels, look: true });
+  const latency = new Promise((resolve) => (node.port.onmessage = ({ data }) => (data.latency ? resolve(data.latency) : seen(data))));
+  const delay = new DelayNode(context, { delayTime: (await latency) / context.sampleRate });
+  const dry = new GainNode(context);
+  const wet = new GainNode(context);
+  const analysers = [0, 1].map(() => new AnalyserNode(context, { fftSize: 1024, smoothingTimeConstant: 0 }));
+  source.connect(node).connect(wet).connect(context.destination);
+  source.connect(delay).connect(dry).connect(context.destination);
+  delay.connect(analysers[0]);
+  node.connect(analysers[1]);
+  for (const [atom, keep] of changed) node.port.postMessage({ keep: [atom, keep] });
+  graph = { context, node, dry, wet, source, analysers, started: context.currentTime, latest: null, columns: [] };
+  listen($("toggle").getAttribute("aria-pressed") === "true");
+  settingsChanged();
+  clearTimeout(settingsChanged.later);
+}
+
+function stop() {
+  if (!graph) return;
+  if (graph.source.mediaStream) say("The microphone is off.");
+  graph.source.mediaStream?.getTracks().forEach((track) => track.stop());
+  graph.context.close();
+  graph = null;
+  $("cursor").hidden = true;
+  $("play").textContent = "Play";
+  $("microphone").setAttribute("aria-pressed", "false");
+}
+
+async function play() {
+  if (graph) return stop();
+  await start((context) => new AudioBufferSourceNode(context, { buffer: sound.buffer }), sound.rate, sound.channels.length);
+  const { source } = graph;
+  source.onended = () => graph?.source === source && stop();
+  source.start();
+  $("play").textContent = "Stop";
+}
+
+async function microphone() {
+  if (graph) return stop();
+  try {
+    const plain = { echoCancellation: true, noiseSuppression: false, autoGainControl: false };
+    const stream = await navigator.mediaDevices.getUserMedia({ audio: plain });
+    await start((context) => new MediaStreamAudioSourceNode(context, { mediaStream: stream }), 48000, 1);
+    $("microphone").setAttribute("aria-pressed", "true");
+    result = null;
+    say("Listening. Use headphones, or it will hear itself.");
+  } catch (error) {
+    say(`No microphone: ${error.message}`);
+  }
+}
+
+function listen(after) {
+  $("toggle").setAttribute("aria-pressed", String(after));
+  $("toggle").textContent = after ? "After" : "Before";
+  if (!graph) return;
+  const { currentTime } = graph.context;
+  graph.wet.gain.setTargetAtTime(after ? 1 : 0, currentTime, 0.005);
+  graph.dry.gain.setTargetAtTime(after ? 0 : 1, currentTime, 0.005);
+}
+
+/** A frame of what plays; it is drawn when the screen is. */
+function seen(frame) {
+  if (!graph) return;
+  document.body.dataset.frames = frame.frame;
+  graph.latest = frame;
+  if (graph.source.mediaStream) graph.columns = [...graph.columns.slice(-20), column(frame.mask)];
+}
+
+/** What the microphone hears now: before, the mask, after. */
+function column(mask) {
+  const [before, after] = graph.analysers.map((analyser) => {
+    const levels = new Float32Array(analyser.frequencyBinCount);
+    analyser.getFloatFrequencyData(levels);
+    const bins = (8000 / graph.context.sampleRate) * 1024;
+    return Uint8ClampedArray.from({ length: 128 }, (_, row) => 255 + 2.5 * (levels[Math.floor((row * bins) / 128)] + 20));
+  });
+  return { before, mask: Uint8ClampedArray.from({ length: 128 }, (_, row) => 255 * mask[2 * row]), after };
+}
+
+// Pictures
+
+const COLOURS = Array.from({ length: 256 }, (_, i) => {
+  const x = i / 255; // black, violet, orange, white
+  return [255 * Math.min(1, 1.6 * x), 255 * Math.max(0, 1.5 * x * x - 0.25 * x), 255 * (x < 0.5 ? 1.1 * x : 0.55 - 0.9 * (x - 0.5) + (x > 0.8 ? 3 * (x - 0.8) : 0))];
+});
+
+function paint(image, x, column) {
+  for (let row = 0; row < 128; row++) {
+    const at = 4 * ((127 - row) * image.width + x);
+    image.data.set([...COLOURS[column[row]], 255], at);
+  }
+}
+
+function draw(canvas, columns) {
+  canvas.width = Math.min(2000, columns.length) || 1;
+  const context = canvas.getContext("2d");
+  const image = context.createImageData(canvas.width, 128);
+  for (let x = 0; x < canvas.width; x++) paint(image, x, columns[Math.floor((x * columns.length) / canvas.width)]);
+  context.putImageData(image, 0, 0);
+}
+
+/** Move a picture to the left, and draw new columns on its right. */
+function roll(canvas, columns) {
+  if (canvas.width !== 500) canvas.width = 500;
+  const context = canvas.getContext("2d");
+  context.drawImage(canvas, -columns.length, 0);
+  const image = context.createImageData(columns.length, 128);
+  columns.forEach((one, x) => paint(image, x, one));
+  context.putImageData(image, 500 - columns.length, 0);
+}
+
+// Atoms
+
+const pitch = Array.from({ length: N }, (_, atom) => {
+  const spectrum = drnmf.spectrum(atom);
+  return spectrum.reduce((sum, x, k) => sum + k * x, 0) / spectrum.reduce((sum, x) => sum + x, 1e-9);
+});
+let now = { activations: new Float32Array(N), expected: new Float32Array(N) };
+const buttons = Array.from({ length: N }, (_, atom) => makeAtom(atom));
+
+function makeAtom(atom) {
+  const button = document.createElement("button");
+  const speech = atom < drnmf.speechAtoms;
+  button.className = speech ? "atom" : "atom of-noise";
+  button.dataset.atom = atom;
+  button.title = `${speech ? "Speech" : "Noise"} atom ${atom}, around ${Math.round(pitch[atom] * 31.25)} Hz`;
+  button.setAttribute("aria-label", button.title);
+  button.append(document.createElement("i"), document.createElement("b"), document.createElement("canvas"));
+  const canvas = button.lastChild;
+  canvas.width = 1;
+  canvas.height = 128;
+  const context = canvas.getContext("2d");
+  const spectrum = drnmf.spectrum(atom);
+  const most = Math.max(...spectrum);
+  context.fillStyle = speech ? "#1fa3ad" : "#e0701f";
+  for (let row = 0; row < 128; row++) {
+    context.globalAlpha = Math.sqrt(Math.max(spectrum[2 * row], spectrum[2 * row + 1]) / most);
+    context.fillRect(0, 127 - row, 1, 1);
+  }
+  button.onclick = () => setAtom(atom, !kept(atom));
+  return button;
+}
+
+function setAtom(atom, keep) {
+  if (keep === atom < drnmf.speechAtoms) changed.delete(atom);
+  else changed.set(atom, keep);
+  graph?.node.port.postMessage({ keep: [atom, keep] });
+  mark(atom);
+  settingsChanged();
+}
+
+function mark(atom) {
+  buttons[atom].setAttribute("aria-pressed", String(kept(atom)));
+  buttons[atom].classList.toggle("changed", changed.has(atom));
+}
+
+const shown = [];
+
+/** What is heard and expected of each atom in a frame. */
+function show(activations, expected) {
+  now = { activations, expected };
+  const most = Math.max(0.02, ...activations);
+  for (let atom = 0; atom < N; atom++) {
+    const [bar, dot] = buttons[atom].children;
+    const height = Math.sqrt(activations[atom] / most).toFixed(2);
+    const likely = Math.min(1, Math.max(0, 0.5 - Math.log10(expected[atom] + 1e-6) / 4)); // a low threshold: expected
+    const place = Math.round(-15 * likely);
+    if (shown[atom] === height + place) continue; // touching 200 styles takes long
+    shown[atom] = height + place;
+    bar.style.transform = `scaleY(${height})`;
+    dot.style.transform = `translateY(${place}px)`;
+  }
+}
+
+function sort() {
+  const order = [...buttons.keys()];
+  const by = $("sort").value;
+  const side = (atom) => (atom < drnmf.speechAtoms ? 0 : 1);
+  if (by === "active") order.sort((a, b) => now.activations[b] - now.activations[a]);
+  else order.sort((a, b) => (by === "kind" ? side(a) - side(b) : 0) || pitch[a] - pitch[b]);
+  $("atoms").replaceChildren(...order.map((atom) => buttons[atom]));
+}
+
+// What moves
+
+function pointAt(event) {
+  if (!result) return;
+  const box = $("before").getBoundingClientRect();
+  const part = Math.min(1, Math.max(0, (event.clientX - box.left) / box.width));
+  pointed = Math.min(result.activations.length - 1, Math.floor(part * sound.channels[0].length / sound.rate * 125) + 2);
+  show(result.activations[pointed], result.expected[pointed]);
+  moveCursor(part);
+}
+
+function moveCursor(part) {
+  $("cursor").hidden = false;
+  $("cursor").style.left = `${100 * part}%`;
+}
+
+function tick() {
+  if (graph?.latest && pointed === null) show(graph.latest.activations, graph.latest.expected);
+  if (graph?.columns.length) {
+    for (const name of ["before", "mask", "after"]) roll($(name), graph.columns.map((one) => one[name]));
+    graph.columns = [];
+  }
+  if (graph && sound && !graph.source.mediaStream && pointed === null) {
+    moveCursor(Math.min(1, (graph.context.currentTime - graph.started) / (sound.channels[0].length / sound.rate)));
+  }
+  requestAnimationFrame(tick);
+}
+
+$("file").onchange = ({ target }) => target.files[0] && open(target.files[0]);
+$("play").onclick = play;
+$("microphone").onclick = microphone;
+$("toggle").onclick = () => listen($("toggle").getAttribute("aria-pressed") !== "true");
+$("download").onclick = download;
+$("strength").oninput = $("attenuation").oninput = settingsChanged;
+$("sort").onchange = sort;
+$("restore").onclick = () => [...changed.keys()].forEach((atom) => setAtom(atom, atom < drnmf.speechAtoms));
+document.querySelector(".pictures").onpointermove = pointAt;
+document.querySelector(".pictures").onpointerleave = () => (pointed = null);
+document.ondragover = (event) => (event.preventDefault(), document.body.classList.add("over"));
+document.ondragleave = () => document.body.classList.remove("over");
+document.ondrop = (event) => {
+  event.preventDefault();
+  document.body.classList.remove("over");
+  if (event.dataTransfer.files[0]) open(event.dataTransfer.files[0]);
+};
+document.onkeydown = (event) => {
+  if (event.target.matches("input, select, button") && event.key === " ") return;
+  if (event.key === " " && sound) event.preventDefault(), play();
+  if (event.key === "b") $("toggle").click();
+};
+
+buttons.forEach((_, atom) => mark(atom));
+sort();
+tick();
+document.body.dataset.state = "ready";

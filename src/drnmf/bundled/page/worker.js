@@ -1,0 +1,103 @@
+/** A whole file through the engine, with what can be seen of every frame; the page stays free to answer. */
+
+import { Drnmf } from "./drnmf/engine.js";
+
+const ROWS = 128; // of a picture, from 0 to 8 kHz
+let run = 0; // only the newest is finished
+
+onmessage = async ({ data }) => {
+  const mine = ++run;
+  const { engine, model, channels, rate, strength, maxAttenuation, changed } = data;
+  const drnmf = new Drnmf(engine, model, { rate, channels: channels.length, strength, maxAttenuation });
+  for (const [atom, kept] of changed) drnmf.keep(atom, kept);
+  const n = channels[0].length;
+  const late = drnmf.latency;
+  const hop = Math.floor((128 * rate) / 16000); // so that a block completes one frame at most
+  const outputs = channels.map(() => new Float32Array(n));
+  const frames = Math.ceil((n + late) / hop) + 1;
+  const looks = Array.from({ length: 3 }, () => []);
+  const started = performance.now();
+  let told = started;
+  let seen = 0;
+  let count = 0;
+  const block = channels.map(() => new Float32Array(hop));
+  for (let at = 0; at < n + late; at += hop) {
+    block.forEach((part, c) => {
+      part.fill(0);
+      if (at < n) part.set(channels[c].subarray(at, Math.min(n, at + hop)));
+    });
+    drnmf.processInto(block, block);
+    block.forEach((part, c) => {
+      const skip = Math.max(0, late - at);
+      if (skip < hop) outputs[c].set(part.subarray(skip, Math.min(hop, n + late - at)), at + skip - late);
+    });
+    if (drnmf.frames > seen) {
+      seen = drnmf.frames;
+      looks[0].push(shades(drnmf.mask, (x) => 255 * Math.min(1, x)));
+      looks[1].push(drnmf.activations);
+      looks[2].push(drnmf.expected);
+    }
+    if (++count % 64 === 0 && performance.now() - told > 50) {
+      told = performance.now();
+      postMessage({ progress: at / frames / hop });
+      await new Promise((resolve) => setTimeout(resolve)); // a newer message may be there
+      if (mine !== run) return;
+    }
+  }
+  const seconds = (performance.now() - started) / 1000;
+  const before = spectrogram(channels, rate);
+  const after = spectrogram(outputs, rate);
+  const [mask, activations, expected] = looks;
+  postMessage({ outputs, mask, activations, expected, before, after, speed: n / rate / seconds });
+};
+
+/** A column of a picture: the loudest of the bins that a row stands for. */
+function shades(bins, shade) {
+  const column = new Uint8ClampedArray(ROWS);
+  for (let row = 0; row < ROWS; row++) column[row] = shade(Math.max(bins[2 * row], bins[2 * row + 1]));
+  return column;
+}
+
+/** Columns of a picture, in dB, of all channels; bins are those of 512 points at 16 kHz, as near as a power of 2 comes. */
+function spectrogram(channels, rate) {
+  const size = 2 ** Math.round(Math.log2((512 * rate) / 16000));
+  const hop = (128 * rate) / 16000;
+  const window = Float32Array.from({ length: size }, (_, i) => 0.5 - 0.5 * Math.cos((2 * Math.PI * i) / size));
+  const columns = [];
+  for (let at = 0; at < channels[0].length; at += hop) {
+    const start = Math.round(at) - size / 2;
+    const re = new Float32Array(size);
+    const im = new Float32Array(size);
+    for (let i = 0; i < size; i++) re[i] = window[i] * (channels[0][start + i] ?? 0);
+    fourier(re, im);
+    const bins = new Float32Array(257);
+    for (let k = 0; k < 257; k++) {
+      const bin = Math.min(size / 2, Math.round((k * 8000 * size) / rate / 256));
+      bins[k] = Math.hypot(re[bin], im[bin]) / size;
+    }
+    columns.push(shades(bins, (x) => 255 * (1 + (Math.log10(x + 1e-9) + 1.4) / 3)));
+  }
+  return columns;
+}
+
+function fourier(re, im) {
+  const n = re.length;
+  for (let i = 1, j = 0; i < n; i++) {
+    let bit = n >> 1;
+    for (; j & bit; bit >>= 1) j ^= bit;
+    j ^= bit;
+    if (i < j) [re[i], re[j], im[i], im[j]] = [re[j], re[i], im[j], im[i]];
+  }
+  for (let length = 2; length <= n; length *= 2) {
+    for (let k = 0; k < length / 2; k++) {
+      const c = Math.cos((2 * Math.PI * k) / length);
+      const s = -Math.sin((2 * Math.PI * k) / length);
+      for (let i = k; i < n; i += length) {
+        const j = i + length / 2;
+        const a = re[j] * c - im[j] * s;
+        const b = re[j] * s + im[j] * c;
+        (re[j] = re[i] - a), (im[j] = im[i] - b), (re[i] += a), (im[i] += b);
+      }
+    }
+  }
+}

@@ -1,0 +1,86 @@
+// Chromium's side of test_page.py: node browse.mjs ADDRESS SOUND.wav FOLDER; what it saw goes to FOLDER/seen.json.
+import { createRequire } from "node:module";
+import { writeFileSync } from "node:fs";
+
+const [address, sound, folder, modules] = process.argv.slice(2);
+const { chromium } = createRequire(modules + "/")("playwright-core");
+const browser = await chromium.launch({
+  executablePath: "/usr/bin/chromium",
+  args: [
+    ...["--no-sandbox", "--use-fake-ui-for-media-stream", "--use-fake-device-for-media-stream"],
+    ...["--autoplay-policy=no-user-gesture-required", `--use-file-for-fake-audio-capture=${sound}`],
+  ],
+});
+const page = await browser.newPage({ viewport: { width: 1200, height: 1000 }, colorScheme: "dark" });
+const errors = [];
+page.on("pageerror", (error) => errors.push(String(error)));
+page.on("console", (message) => message.type() === "error" && errors.push(message.text()));
+page.setDefaultTimeout(90000);
+const state = (wanted) => page.waitForFunction((name) => document.body.dataset.state === name, wanted);
+const save = async (name) => {
+  const [file] = await Promise.all([page.waitForEvent("download"), page.click("#download")]);
+  await file.saveAs(`${folder}/${name}.wav`);
+};
+
+const began = Date.now();
+await page.goto(address);
+await state("ready");
+const seen = { loaded: (Date.now() - began) / 1000 };
+
+// drop a file
+const bytes = (await import("node:fs")).readFileSync(sound).toString("base64");
+const transfer = await page.evaluateHandle((content) => {
+  const data = new DataTransfer();
+  data.items.add(new File([Uint8Array.from(atob(content), (c) => c.charCodeAt(0))], "noisy.wav", { type: "audio/wav" }));
+  return data;
+}, bytes);
+await page.dispatchEvent("body", "drop", { dataTransfer: transfer });
+await state("done");
+seen.speed = Number(await page.evaluate(() => document.body.dataset.speed));
+seen.status = await page.textContent("#status");
+await save("as-ever");
+
+// point at a time: atoms that explain it
+const box = await page.locator("#before").boundingBox();
+await page.mouse.move(box.x + box.width * 0.4, box.y + 20);
+seen.active = await page.evaluate(() => [...document.querySelectorAll(".atom i")].filter((bar) => parseFloat(bar.style.transform.slice(7)) > 0).length);
+await page.screenshot({ path: `${folder}/page.png` });
+
+// play, switch, by keyboard
+await page.locator("h1").click();
+await page.keyboard.press("Space");
+await page.waitForFunction(() => Number(document.body.dataset.frames) > 20);
+seen.playing = await page.textContent("#play");
+await page.keyboard.press("b");
+seen.toggled = await page.textContent("#toggle");
+await page.keyboard.press("Space");
+seen.stopped = await page.textContent("#play");
+
+// silence an atom of speech, and keep one of noise
+const changed = page.waitForFunction(() => document.body.dataset.state === "busy");
+await page.click('.atom[data-atom="10"]');
+await page.click('.atom[data-atom="150"]');
+seen.pressed = await page.getAttribute('.atom[data-atom="10"]', "aria-pressed");
+await changed;
+await state("done");
+await save("changed");
+await page.click("#restore");
+await page.locator("#strength").fill("0.5");
+await page.waitForFunction(() => document.body.dataset.state === "busy");
+await state("done");
+await save("half");
+
+// the microphone
+await page.evaluate(() => delete document.body.dataset.frames);
+await page.click("#microphone");
+await page.waitForFunction(() => Number(document.body.dataset.frames) > 20);
+seen.microphone = await page.getAttribute("#microphone", "aria-pressed");
+await page.click("#microphone");
+
+// on a phone, in the light
+await page.emulateMedia({ colorScheme: "light" });
+await page.setViewportSize({ width: 390, height: 800 });
+await page.screenshot({ path: `${folder}/phone.png` });
+seen.overflow = await page.evaluate(() => document.documentElement.scrollWidth > innerWidth);
+writeFileSync(`${folder}/seen.json`, JSON.stringify({ ...seen, errors }));
+await browser.close();
