@@ -15,7 +15,8 @@ const changed = new Map(); // atoms that are not as trained: whether they are ke
 let sound = null; // {channels, rate}, the file
 let result = null; // what the worker made of it
 let graph = null; // what plays: {context, node, dry, wet, source, started}
-let worker = null;
+let asked = 0; // how often the worker was
+let waiting = null; // a timer, while settings move
 let pointed = null; // a frame that the pointer is at
 
 // Settings
@@ -28,18 +29,30 @@ function say(text) {
   $("status").textContent = text;
 }
 
-function settingsChanged() {
+/** What the sliders say, where it is read and where it plays. */
+function setControls() {
   $("strength").nextElementSibling.value = strength();
   $("attenuation").nextElementSibling.value = maxAttenuation() === Infinity ? "no limit" : `${maxAttenuation()} dB`;
   if (graph) {
     graph.node.parameters.get("strength").value = strength();
     graph.node.parameters.get("maxAttenuation").value = Math.min(100, maxAttenuation());
   }
-  clearTimeout(settingsChanged.later);
-  settingsChanged.later = setTimeout(enhance, 150);
+}
+
+function settingsChanged() {
+  setControls();
+  if (!sound) return;
+  document.body.dataset.state = "busy";
+  clearTimeout(waiting);
+  waiting = setTimeout(enhance, 150);
 }
 
 // A file: all of it in a worker, for the pictures and the download
+
+const worker = new Worker("worker.js", { type: "module" });
+worker.onmessage = ({ data }) => (data.progress === undefined ? finished(data) : progress(data.progress));
+worker.onerror = (error) => say(`The engine failed: ${error.message}`);
+worker.postMessage({ id: 0, engine, model });
 
 async function open(file) {
   stop();
@@ -68,15 +81,13 @@ function rateOf(bytes) {
 
 function enhance() {
   if (!sound) return;
-  if (!worker) {
-    worker = new Worker("worker.js", { type: "module" });
-    worker.onmessage = ({ data }) => (data.progress === undefined ? finished(data) : progress(data.progress));
-    worker.onerror = (error) => say(`The engine failed: ${error.message}`);
-  }
+  clearTimeout(waiting);
+  waiting = null;
   document.body.dataset.state = "busy";
   progress(0);
   const { channels, rate } = sound;
-  worker.postMessage({ engine, model, channels, rate, strength: strength(), maxAttenuation: maxAttenuation(), changed: [...changed] });
+  const settings = { strength: strength(), maxAttenuation: maxAttenuation(), changed: [...changed] };
+  worker.postMessage({ id: ++asked, engine, model, channels, rate, ...settings });
 }
 
 function progress(part) {
@@ -85,6 +96,7 @@ function progress(part) {
 }
 
 function finished(data) {
+  if (data.id !== asked || waiting) return; // a newer one is on its way
   result = data;
   $("progress").hidden = true;
   $("download").disabled = false;
@@ -132,8 +144,7 @@ async function start(makeSource, rate, channels) {
   for (const [atom, keep] of changed) node.port.postMessage({ keep: [atom, keep] });
   graph = { context, node, dry, wet, source, analysers, started: context.currentTime, latest: null, columns: [] };
   listen($("toggle").getAttribute("aria-pressed") === "true");
-  settingsChanged();
-  clearTimeout(settingsChanged.later);
+  setControls();
 }
 
 function stop() {

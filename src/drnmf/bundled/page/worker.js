@@ -3,12 +3,28 @@
 import { Drnmf } from "./drnmf/engine.js";
 
 const ROWS = 128; // of a picture, from 0 to 8 kHz
-let run = 0; // only the newest is finished
+let newest = 0; // only this is finished
+let compiled = null;
 
 onmessage = async ({ data }) => {
-  const mine = ++run;
-  const { engine, model, channels, rate, strength, maxAttenuation, changed } = data;
-  const drnmf = new Drnmf(engine, model, { rate, channels: channels.length, strength, maxAttenuation });
+  const { id, engine, model } = data;
+  compiled ??= new WebAssembly.Module(engine);
+  newest = id;
+  if (data.channels) await enhance(data);
+  else await warmUp(model);
+};
+
+/** Browsers compile quickly first and well later, where much is done: one second of noise before it matters. */
+async function warmUp(model) {
+  const drnmf = new Drnmf(compiled, model);
+  for (let i = 0; i < 125 && newest === 0; i++) {
+    drnmf.process(Float32Array.from({ length: 128 }, () => Math.random() - 0.5));
+    if (i % 16 === 0) await new Promise((resolve) => setTimeout(resolve));
+  }
+}
+
+async function enhance({ id, model, channels, rate, strength, maxAttenuation, changed }) {
+  const drnmf = new Drnmf(compiled, model, { rate, channels: channels.length, strength, maxAttenuation });
   for (const [atom, kept] of changed) drnmf.keep(atom, kept);
   const n = channels[0].length;
   const late = drnmf.latency;
@@ -41,15 +57,15 @@ onmessage = async ({ data }) => {
       told = performance.now();
       postMessage({ progress: at / frames / hop });
       await new Promise((resolve) => setTimeout(resolve)); // a newer message may be there
-      if (mine !== run) return;
+      if (newest !== id) return;
     }
   }
   const seconds = (performance.now() - started) / 1000;
   const before = spectrogram(channels, rate);
   const after = spectrogram(outputs, rate);
   const [mask, activations, expected] = looks;
-  postMessage({ outputs, mask, activations, expected, before, after, speed: n / rate / seconds });
-};
+  postMessage({ id, outputs, mask, activations, expected, before, after, speed: n / rate / seconds });
+}
 
 /** A column of a picture: the loudest of the bins that a row stands for. */
 function shades(bins, shade) {
