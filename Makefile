@@ -56,9 +56,10 @@ soak: $(READY)  ## Live streams for an hour, or MINUTES=5: the same as files, in
 	PYTHONPATH=tests $(BIN)/python -m use.soak $(MINUTES)
 	$(BIN)/python -m benchmarks.pages
 
+# --quiet would hide the warnings from --strict, too.
 docs: $(ENHANCES)  ## The documentation as a site, in build/site; a dead link is an error
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[docs]'
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 ALONE := build/alone/bin
 WITHOUT_PYTORCH := $(addprefix tests/,test_bare.py test_files.py test_parallel.py \
