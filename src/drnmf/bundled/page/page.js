@@ -100,7 +100,7 @@ function finished(data) {
   result = data;
   $("progress").hidden = true;
   $("download").disabled = false;
-  for (const name of ["before", "mask", "after"]) draw($(name), data[name]);
+  for (const name of ["before", "mask", "after"]) draw($(name), data.pictures[name]);
   const seconds = sound.channels[0].length / sound.rate;
   say(`${MESSAGE.name}: ${seconds.toFixed(1)} s at ${sound.rate / 1000} kHz, ${data.speed.toFixed(0)} times faster than real time.`);
   document.body.dataset.state = "done";
@@ -219,15 +219,24 @@ const COLOURS = Array.from({ length: 256 }, (_, i) => {
 function paint(image, x, column) {
   for (let row = 0; row < 128; row++) {
     const at = 4 * ((127 - row) * image.width + x);
-    image.data.set([...COLOURS[column[row]], 255], at);
+    const [red, green, blue] = COLOURS[column[row]];
+    image.data[at] = red;
+    image.data[at + 1] = green;
+    image.data[at + 2] = blue;
+    image.data[at + 3] = 255;
   }
 }
 
-function draw(canvas, columns) {
-  canvas.width = Math.min(2000, columns.length) || 1;
+/** A picture, given column after column, as wide as the screen can show. */
+function draw(canvas, picture) {
+  const count = picture.length / 128;
+  canvas.width = Math.min(2000, count) || 1;
   const context = canvas.getContext("2d");
   const image = context.createImageData(canvas.width, 128);
-  for (let x = 0; x < canvas.width; x++) paint(image, x, columns[Math.floor((x * columns.length) / canvas.width)]);
+  for (let x = 0; x < canvas.width && count; x++) {
+    const at = 128 * Math.floor((x * count) / canvas.width);
+    paint(image, x, picture.subarray(at, at + 128));
+  }
   context.putImageData(image, 0, 0);
 }
 
@@ -319,8 +328,10 @@ function pointAt(event) {
   if (!result) return;
   const box = $("before").getBoundingClientRect();
   const part = Math.min(1, Math.max(0, (event.clientX - box.left) / box.width));
-  pointed = Math.min(result.activations.length - 1, Math.floor(part * sound.channels[0].length / sound.rate * 125) + 2);
-  show(result.activations[pointed], result.expected[pointed]);
+  const seconds = (part * sound.channels[0].length) / sound.rate;
+  pointed = Math.min(result.frames - 1, Math.floor(seconds * 125) + 2);
+  const atoms = (numbers) => numbers.subarray(N * pointed, N * (pointed + 1));
+  show(atoms(result.activations), atoms(result.expected));
   moveCursor(part);
 }
 

@@ -31,7 +31,10 @@ async function enhance({ id, model, channels, rate, strength, maxAttenuation, ch
   const hop = Math.floor((128 * rate) / 16000); // so that a block completes one frame at most
   const outputs = channels.map(() => new Float32Array(n));
   const frames = Math.ceil((n + late) / hop) + 1;
-  const looks = Array.from({ length: 3 }, () => []);
+  const N = drnmf.atoms;
+  const mask = new Uint8ClampedArray(ROWS * frames); // frame after frame, as all that follows: many small arrays are slow
+  const activations = new Float32Array(N * frames);
+  const expected = new Float32Array(N * frames);
   const started = performance.now();
   let told = started;
   let seen = 0;
@@ -48,10 +51,10 @@ async function enhance({ id, model, channels, rate, strength, maxAttenuation, ch
       if (skip < hop) outputs[c].set(part.subarray(skip, Math.min(hop, n + late - at)), at + skip - late);
     });
     if (drnmf.frames > seen) {
+      shade(drnmf.mask, mask, ROWS * seen, (x) => 255 * x);
+      activations.set(drnmf.activations, N * seen);
+      expected.set(drnmf.expected, N * seen);
       seen = drnmf.frames;
-      looks[0].push(shades(drnmf.mask, (x) => 255 * Math.min(1, x)));
-      looks[1].push(drnmf.activations);
-      looks[2].push(drnmf.expected);
     }
     if (++count % 64 === 0 && performance.now() - told > 50) {
       told = performance.now();
@@ -63,15 +66,15 @@ async function enhance({ id, model, channels, rate, strength, maxAttenuation, ch
   const seconds = (performance.now() - started) / 1000;
   const before = spectrogram(channels, rate);
   const after = spectrogram(outputs, rate);
-  const [mask, activations, expected] = looks;
-  postMessage({ id, outputs, mask, activations, expected, before, after, speed: n / rate / seconds });
+  const pictures = { before, mask: mask.slice(0, ROWS * seen), after };
+  const looks = { frames: seen, activations, expected };
+  const all = [...outputs, before, pictures.mask, after, activations, expected].map((array) => array.buffer);
+  postMessage({ id, outputs, pictures, ...looks, speed: n / rate / seconds }, all);
 }
 
 /** A column of a picture: the loudest of the bins that a row stands for. */
-function shades(bins, shade) {
-  const column = new Uint8ClampedArray(ROWS);
-  for (let row = 0; row < ROWS; row++) column[row] = shade(Math.max(bins[2 * row], bins[2 * row + 1]));
-  return column;
+function shade(bins, picture, at, shadeOf) {
+  for (let row = 0; row < ROWS; row++) picture[at + row] = shadeOf(Math.max(bins[2 * row], bins[2 * row + 1]));
 }
 
 /** Columns of a picture, in dB, of all channels; bins are those of 512 points at 16 kHz, as near as a power of 2 comes. */
@@ -79,24 +82,27 @@ function spectrogram(channels, rate) {
   const size = 2 ** Math.round(Math.log2((512 * rate) / 16000));
   const hop = (128 * rate) / 16000;
   const window = Float32Array.from({ length: size }, (_, i) => 0.5 - 0.5 * Math.cos((2 * Math.PI * i) / size));
-  const columns = [];
-  for (let at = 0; at < channels[0].length; at += hop) {
-    const start = Math.round(at) - size / 2;
-    const re = new Float32Array(size);
-    const im = new Float32Array(size);
+  const turns = Float32Array.from({ length: size }, (_, i) => Math.cos((2 * Math.PI * i) / size));
+  const count = Math.ceil(channels[0].length / hop);
+  const picture = new Uint8ClampedArray(ROWS * count);
+  const re = new Float32Array(size);
+  const im = new Float32Array(size);
+  const bins = new Float32Array(257);
+  for (let column = 0; column < count; column++) {
+    const start = Math.round(column * hop) - size / 2;
+    im.fill(0);
     for (let i = 0; i < size; i++) re[i] = window[i] * (channels[0][start + i] ?? 0);
-    fourier(re, im);
-    const bins = new Float32Array(257);
+    fourier(re, im, turns);
     for (let k = 0; k < 257; k++) {
       const bin = Math.min(size / 2, Math.round((k * 8000 * size) / rate / 256));
       bins[k] = Math.hypot(re[bin], im[bin]) / size;
     }
-    columns.push(shades(bins, (x) => 255 * (1 + (Math.log10(x + 1e-9) + 1.4) / 3)));
+    shade(bins, picture, ROWS * column, (x) => 255 * (1 + (Math.log10(x + 1e-9) + 1.4) / 3));
   }
-  return columns;
+  return picture;
 }
 
-function fourier(re, im) {
+function fourier(re, im, turns) {
   const n = re.length;
   for (let i = 1, j = 0; i < n; i++) {
     let bit = n >> 1;
@@ -106,8 +112,9 @@ function fourier(re, im) {
   }
   for (let length = 2; length <= n; length *= 2) {
     for (let k = 0; k < length / 2; k++) {
-      const c = Math.cos((2 * Math.PI * k) / length);
-      const s = -Math.sin((2 * Math.PI * k) / length);
+      const turn = (k * n) / length;
+      const c = turns[turn];
+      const s = turns[turn + n / 4]; // minus the sine
       for (let i = k; i < n; i += length) {
         const j = i + length / 2;
         const a = re[j] * c - im[j] * s;
