@@ -62,7 +62,7 @@ docs: $(ENHANCES)  ## The documentation as a site, in build/site; a dead link is
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 ALONE := build/alone/bin
-WITHOUT_PYTORCH := $(addprefix tests/,test_bare.py test_files.py test_parallel.py \
+WITHOUT_PYTORCH := $(addprefix tests/,test_bare.py test_parallel.py \
     $(addprefix signal/test_,audio.py loudness.py media.py pipes.py short_filters.py tags.py) \
     $(addprefix use/test_,end_to_end.py files.py live.py reference.py streaming_arrays.py) \
     pictures/test_demo.py pictures/test_plots.py)

@@ -70,8 +70,10 @@ if __name__ == "__main__":
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--save", action="store_true", help=f"store the rows in {RESULTS.name}")
     options = parser.parse_args()
+    load = os.getloadavg()[0]  # what else the machine did: with more than one for each core, the clock says little
     rows = run(options.repeats)
     for row in rows:
         print(json.dumps(row))
     if options.save:
-        RESULTS.write_text(json.dumps({"commit": commit(), "rows": rows}, indent=1) + "\n")
+        found = {"commit": commit(), "load": round(load, 1), "cores": os.cpu_count(), "rows": rows}
+        RESULTS.write_text(json.dumps(found, indent=1) + "\n")

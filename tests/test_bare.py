@@ -51,12 +51,13 @@ def test_pytorch_comes_with_what_needs_it(extra):
     assert "torch" in packages(extra)
 
 
+HEAVY = {"torch", "lightning", "matplotlib", "scipy", "multiprocessing"}
 PROGRAMS = ["import drnmf", "import drnmf.cli", "from drnmf import Streamer; Streamer()"]
 
 
 @pytest.mark.skipif(not streams.available(), reason="steps.c is not compiled here: PyTorch does the same")
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_importing_it_does_not_import_pytorch(program):
-    code = f"{program}\nimport sys; print(sorted({{'torch', 'lightning', 'matplotlib', 'scipy'}} & set(sys.modules)))"
+    code = f"{program}\nimport sys; print(sorted({HEAVY} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout == "[]\n"

@@ -1,20 +1,25 @@
-"""Many tasks at once: in processes, or in threads where the work is done outside Python's lock."""
+"""Many tasks at once: in processes, or in threads where the work is done outside Python's lock.
+
+What processes need is imported with the first of them: a command that starts none should not wait for it.
+"""
+
+from __future__ import annotations
 
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing import get_context, parent_process
-from multiprocessing.queues import SimpleQueue
-from multiprocessing.synchronize import Event
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from drnmf.errors import InputError, raise_first
 from drnmf.progress import Progress, silent
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+    from multiprocessing.queues import SimpleQueue
+    from multiprocessing.synchronize import Event
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -32,6 +37,8 @@ def in_threads(
     work: Callable[[Task], Result], tasks: Sequence[Task], what: str, progress: Progress = silent
 ) -> list[Result]:
     """Results in the order of the tasks. All are tried; then the first InputError is raised, with their number."""
+    from concurrent.futures import ThreadPoolExecutor
+
     results = []
 
     def attempt(task: Task) -> Result | InputError:
@@ -63,6 +70,10 @@ def in_processes(
         for number, task in enumerate(tasks):
             yield number, work(task, progress)
         return
+    from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+    from concurrent.futures.process import BrokenProcessPool
+    from multiprocessing import get_context
+
     spawn = get_context("spawn")  # a fork of a process in which torch has started threads may hang
     stop, said = spawn.Event(), spawn.SimpleQueue()
     numbers: dict[int, int] = {}
@@ -124,7 +135,7 @@ class _Stopped(BaseException):
 _in_worker: dict[str, Any] = {}  # what a worker is given once
 
 
-def _start_worker(work: Callable[..., Any], stop: Event, said: "SimpleQueue[Any]") -> None:
+def _start_worker(work: Callable[..., Any], stop: Event, said: SimpleQueue[Any]) -> None:
     end_with_parent()
     use_one_thread()  # several processes with a thread for each core would wait for each other
     _in_worker.update(work=work, stop=stop, said=said)
@@ -139,6 +150,8 @@ def use_one_thread() -> None:
 
 def end_with_parent() -> None:
     """In a process that multiprocessing started: it outlives no parent, however that ended."""
+    from multiprocessing import parent_process
+
     parent = parent_process()
 
     def follow() -> None:
