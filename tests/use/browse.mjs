@@ -44,6 +44,7 @@ await save("as-ever");
 const box = await page.locator("#before").boundingBox();
 await page.mouse.move(box.x + box.width * 0.4, box.y + 20);
 seen.active = await page.evaluate(() => [...document.querySelectorAll(".atom i")].filter((bar) => parseFloat(bar.style.transform.slice(7)) > 0).length);
+seen.explained = await page.textContent("#status");
 await page.screenshot({ path: `${folder}/page.png` });
 
 // play, switch, by keyboard

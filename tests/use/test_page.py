@@ -65,6 +65,7 @@ def test_in_chromium(tmp_path):
     seen = json.loads((tmp_path / "seen.json").read_text())
     assert seen["errors"] == []
     assert seen["active"] > 5
+    assert seen["explained"].startswith("At 0.80 s: mostly ")
     assert (seen["playing"], seen["toggled"], seen["stopped"]) == ("Stop", "Before", "Play")
     assert (seen["pressed"], seen["microphone"], seen["overflow"]) == ("false", "true", False)
     assert "faster than real time" in seen["status"]

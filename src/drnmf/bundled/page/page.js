@@ -4,7 +4,6 @@ import { Drnmf } from "./drnmf/drnmf.js";
 
 const $ = (id) => document.getElementById(id);
 const NO_LIMIT = 60; // dB, where the slider ends
-const MESSAGE = { name: "" };
 
 const [engine, model] = await Promise.all(
   ["drnmf/drnmf.wasm", "drnmf/default.drnmf"].map(async (name) => new Uint8Array(await (await fetch(name)).arrayBuffer())),
@@ -12,6 +11,7 @@ const [engine, model] = await Promise.all(
 const drnmf = await Drnmf.load({ engine, model });
 const N = drnmf.atoms;
 const changed = new Map(); // atoms that are not as trained: whether they are kept
+let fileName = "";
 let sound = null; // {channels, rate}, the file
 let result = null; // what the worker made of it
 let graph = null; // what plays: {context, node, dry, wet, source, started}
@@ -63,7 +63,7 @@ async function open(file) {
     const buffer = await new OfflineAudioContext(1, 1, rate).decodeAudioData(bytes);
     const channels = Array.from({ length: Math.min(2, buffer.numberOfChannels) }, (_, c) => buffer.getChannelData(c));
     sound = { channels, rate, buffer };
-    MESSAGE.name = file.name;
+    fileName = file.name;
   } catch (error) {
     return say(`${file.name}: this browser cannot decode it (${error.message})`);
   }
@@ -71,11 +71,13 @@ async function open(file) {
   enhance();
 }
 
-/** The rate in a WAV file's head, if the engine takes it. */
+/** The rate in the head of a WAV or FLAC file, if the engine takes it. */
 function rateOf(bytes) {
+  if (bytes.byteLength < 44) return null;
   const view = new DataView(bytes);
-  const isWave = bytes.byteLength > 44 && view.getUint32(0) === 0x52494646 && view.getUint32(8) === 0x57415645;
-  const rate = isWave && view.getUint32(12) === 0x666d7420 ? view.getUint32(24, true) : null;
+  const isWave = view.getUint32(0) === 0x52494646 && view.getUint32(8) === 0x57415645 && view.getUint32(12) === 0x666d7420;
+  const isFlac = view.getUint32(0) === 0x664c6143;
+  const rate = isWave ? view.getUint32(24, true) : isFlac ? view.getUint32(18) >>> 12 : null;
   return [8000, 11025, 16000, 22050, 24000, 32000, 44100, 48000, 96000].includes(rate) ? rate : null;
 }
 
@@ -101,10 +103,14 @@ function finished(data) {
   $("progress").hidden = true;
   $("download").disabled = false;
   for (const name of ["before", "mask", "after"]) draw($(name), data.pictures[name]);
-  const seconds = sound.channels[0].length / sound.rate;
-  say(`${MESSAGE.name}: ${seconds.toFixed(1)} s at ${sound.rate / 1000} kHz, ${data.speed.toFixed(0)} times faster than real time.`);
+  sayResult();
   document.body.dataset.state = "done";
   document.body.dataset.speed = data.speed;
+}
+
+function sayResult() {
+  const seconds = sound.channels[0].length / sound.rate;
+  say(`${fileName}: ${seconds.toFixed(1)} s at ${sound.rate / 1000} kHz, ${result.speed.toFixed(0)} times faster than real time.`);
 }
 
 function download() {
@@ -120,7 +126,7 @@ function download() {
   for (let c = 0; c < C; c++) for (let i = 0; i < n; i++) view.setFloat32(44 + 4 * (i * C + c), result.outputs[c][i], true);
   const link = document.createElement("a");
   link.href = URL.createObjectURL(new Blob([view], { type: "audio/wav" }));
-  link.download = MESSAGE.name.replace(/\.[^.]*$/, "") + ".enhanced.wav";
+  link.download = fileName.replace(/\.[^.]*$/, "") + ".enhanced.wav";
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 }
@@ -332,7 +338,15 @@ function pointAt(event) {
   pointed = Math.min(result.frames - 1, Math.floor(seconds * 125) + 2);
   const atoms = (numbers) => numbers.subarray(N * pointed, N * (pointed + 1));
   show(atoms(result.activations), atoms(result.expected));
+  say(`At ${seconds.toFixed(2)} s: ${explained(atoms(result.activations))}.`);
   moveCursor(part);
+}
+
+/** The atoms that a frame is mostly made of, in words. */
+function explained(activations) {
+  const loudest = [...activations.keys()].filter((atom) => activations[atom] > 0).sort((a, b) => activations[b] - activations[a]);
+  const named = loudest.slice(0, 4).map((atom) => `${atom < drnmf.speechAtoms ? "speech" : "noise"} around ${Math.round(pitch[atom] * 31.25)} Hz (${atom})`);
+  return named.length ? `mostly ${named.join(", ")}` : "silence";
 }
 
 function moveCursor(part) {
@@ -361,7 +375,10 @@ $("strength").oninput = $("attenuation").oninput = settingsChanged;
 $("sort").onchange = sort;
 $("restore").onclick = () => [...changed.keys()].forEach((atom) => setAtom(atom, atom < drnmf.speechAtoms));
 document.querySelector(".pictures").onpointermove = pointAt;
-document.querySelector(".pictures").onpointerleave = () => (pointed = null);
+document.querySelector(".pictures").onpointerleave = () => {
+  pointed = null;
+  if (result) sayResult();
+};
 document.ondragover = (event) => (event.preventDefault(), document.body.classList.add("over"));
 document.ondragleave = () => document.body.classList.remove("over");
 document.ondrop = (event) => {
