@@ -26,6 +26,15 @@ def test_it_is_the_definition_for_all_blocks(rate, block):
         np.testing.assert_allclose(resampled(x, source, target, block), x @ g.T, atol=1e-5)
 
 
+@pytest.mark.parametrize("rate", [11025, 44100, 48000])
+def test_blocks_of_any_size_give_the_same_samples(rate):
+    x = np.random.default_rng(1).standard_normal((2, 20000)).astype(np.float32)
+    for rates in ((rate, 16000), (16000, rate)):
+        whole = resampled(x, *rates, 20000)
+        for block in (128, 777):
+            np.testing.assert_array_equal(resampled(x, *rates, block), whole)
+
+
 def test_it_passes_what_the_lower_rate_holds_and_nothing_else():
     fine = 48
     t = np.arange(-100 * fine, 100 * fine + 1) / fine

@@ -4,7 +4,8 @@
 
 Rates such as 44100 and 16000 tick together after few samples, there 441 and 160. From one tick to the next the output
 is one matrix times the input around it, so that all of it is a product of two matrices. Beyond the ends there is
-silence.
+silence. A product's sums are in another order for every size of its matrices; in double precision, rounded at the end,
+that cannot be seen: blocks of any size give the same samples.
 """
 
 from functools import cache
@@ -31,12 +32,12 @@ class ShortResampler:
 
     def __init__(self, source: int, target: int, channels: int) -> None:
         self._matrix, self._step, self._before = _matrix(source, target)
-        self._waiting: Samples = np.zeros((channels, self._before), np.float32)  # from a period's first sample on
+        self._waiting: Samples = np.zeros((channels, self._before))  # from a period's first sample on
         self._given = 0  # samples that this period has given already
 
     def feed(self, x: Samples, *, last: bool = False) -> Samples:
         """The next samples (channels, any number) in, those that are ready out; `last` flushes the rest."""
-        self._waiting = np.concatenate([self._waiting, x.astype(np.float32, copy=False)], 1)
+        self._waiting = np.concatenate([self._waiting, x], 1)
         there = self._waiting.shape[1] - self._before  # samples from the period's first
         known = there if last else there - self._before
         period = len(self._matrix)
@@ -52,14 +53,14 @@ class ShortResampler:
         x, (period, width) = self._waiting, self._matrix.shape
         if stop <= period:
             there = min(width, x.shape[1])
-            return x[:, :there] @ self._matrix[start:stop, :there].T
+            return (x[:, :there] @ self._matrix[start:stop, :there].T).astype(np.float32)
         count = -(-stop // period)
         missing = (count - 1) * self._step + width - x.shape[1]
-        x = np.concatenate([x, np.zeros((len(x), max(0, missing)), np.float32)], 1)
+        x = np.concatenate([x, np.zeros((len(x), max(0, missing)))], 1)
         windows = np.lib.stride_tricks.as_strided(
-            x, (len(x), count, width), (x.strides[0], 4 * self._step, 4), writeable=False
+            x, (len(x), count, width), (x.strides[0], x.itemsize * self._step, x.itemsize), writeable=False
         )
-        return (windows @ self._matrix.T).reshape(len(x), -1)[:, start:stop]
+        return (windows @ self._matrix.T).reshape(len(x), -1)[:, start:stop].astype(np.float32)
 
 
 @cache
@@ -74,7 +75,7 @@ def _matrix(source: int, target: int) -> tuple[Samples, int, int]:
     at_output = np.arange(period)[:, None] * low / target
     at_input = np.arange(-before, step + before) * low / source
     matrix = low / source * low_pass(at_output - at_input)
-    return matrix.astype(np.float32), step, before
+    return matrix, step, before
 
 
 def low_pass(t: Samples) -> Samples:
