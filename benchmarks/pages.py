@@ -490,6 +490,15 @@ def two_seeds_tested() -> str:
     return markdown(["SDR / SI-SDR / PESQ, seed", "test", "newhome", "unseen"], rows)
 
 
+def dnsmos() -> str:
+    """What a network says that has never heard the speech alone."""
+    found = stored("docs/results/dnsmos.json")
+    scores = {"dnsmos_sig": "speech (SIG)", "dnsmos_bak": "background (BAK)", "dnsmos_ovrl": "overall (OVRL)"}
+    scores |= {"dnsmos_p808": "P.808", "sdr": "SDR"}
+    rows = [[SYSTEMS.get(name, name), *(f"{record[key]:.2f}" for key in scores)] for name, record in found.items()]
+    return markdown([f"{found['default']['count']} mixtures of test", *scores.values()], rows)
+
+
 # Reliability
 
 
@@ -576,6 +585,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "prior, second trial": second_trial,
     "prior, third trial": third_trial,
     "prior, two seeds": two_seeds,
+    "DNSMOS": dnsmos,
     "prior, two seeds on all mixtures": two_seeds_tested,
     "paper": paper,
     "details, the paper's settings": partial(details, "paper"),
