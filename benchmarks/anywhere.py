@@ -2,7 +2,9 @@
 
 Size is what has to be copied, model included. Start is the processor's time for no sound at all. Speed is the time of
 a sound over the processor's time that it takes beyond that, by one thread. The fastest of several turns counts. Figures
-go to docs/results/anywhere.json, from which `python -m benchmarks.pages` makes the table of docs/anywhere.md.
+go to docs/results/anywhere.json, from which `python -m benchmarks.pages` makes the table of docs/anywhere.md. Beside
+them stand RNNoise and DeepFilterNet3 where `benchmarks.wideband` finds them, called from Python, whose start is part of
+theirs. The page is measured by its own clock, with Chromium.
 """
 
 import json
@@ -10,13 +12,16 @@ import resource
 import subprocess
 import sys
 import tempfile
+import threading
 from importlib import resources
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import soundfile
 import soxr
 
+from benchmarks import wideband
 from benchmarks.measure import Row, commit, machine
 
 ROOT = Path(__file__).parents[1]
@@ -30,6 +35,9 @@ IN_NODE = """
     const drnmf = await Drnmf.load({ rate: 16000 });
     writeFileSync(process.argv[2], drnmf.process(new Float32Array(raw.buffer, raw.byteOffset, raw.length / 4)));
 """
+RIVAL = "import sys; from benchmarks import wideband; from benchmarks.anywhere import read; " + (
+    "wideband.SYSTEMS[sys.argv[1]][2](read(sys.argv[2]))"
+)
 LATENCY = {16000: 511, 48000: 2013}  # samples: drnmf_latency, which a test compares with Python's
 
 
@@ -38,6 +46,11 @@ def sound(seconds: float, rate: int) -> np.ndarray:
     with (resources.files("drnmf") / "bundled" / "demo" / "noisy.flac").open("rb") as file:
         x, _ = soundfile.read(file, dtype="float32")
     return np.resize(soxr.resample(x, 16000, rate), round(seconds * rate)).astype(np.float32)
+
+
+def read(path: str) -> np.ndarray:
+    """Samples of a file."""
+    return np.asarray(soundfile.read(path, dtype="float32")[0])
 
 
 def seconds_of(command: list[object]) -> float:
@@ -88,10 +101,46 @@ def measure(rate: int, megabytes: float | None, command: list[object], folder: P
     return {"megabytes": megabytes, "start_s": times["short"], "speed": speed, "latency_ms": 1e3 * LATENCY[rate] / rate}
 
 
+def rivals(folder: Path) -> dict[str, Row]:
+    """Others, where they are installed: at 48 kHz, which they are made for."""
+    rows = {}
+    for name, (module, _, _) in wideband.SYSTEMS.items():
+        if wideband.missing(name) is None:
+            places = getattr(find_spec(module), "submodule_search_locations", None) or []
+            files = [path for place in places for path in Path(place).rglob("*") if path.is_file()]
+            row = measure(48000, size(*files), [sys.executable, "-c", RIVAL, name, folder / "{name}.wav"], folder)
+            rows[f"{name}, 48 kHz"] = {**row, "latency_ms": 1e3 * wideband.delay(name) / 48000}
+    return rows
+
+
+def in_browser(folder: Path) -> dict[str, Row]:
+    """The page, in Chromium, where `make anywhere` has got what drives it."""
+    from drnmf.models.folders import load_ready
+    from drnmf.use.page import page, server
+
+    modules = ROOT / "build" / "page"
+    if not (modules / "node_modules").is_dir():
+        return {}
+    soundfile.write(folder / "minute.wav", sound(60, 16000), 16000)
+    files = page(load_ready("default"))
+    with server(files, 0) as served:
+        threading.Thread(target=served.serve_forever, daemon=True).start()
+        address = f"http://localhost:{served.server_port}"
+        drive = ["node", ROOT / "tests" / "use" / "browse.mjs", address, folder / "minute.wav", folder, modules]
+        subprocess.run([*map(str, drive)], check=True, capture_output=True, timeout=600)
+        served.shutdown()
+    seen = json.loads((folder / "seen.json").read_text())
+    megabytes = sum(map(len, files.values())) / 1e6
+    row = {"megabytes": megabytes, "start_s": seen["loaded"], "speed": seen["speed"], "latency_ms": 1e3 * 511 / 16000}
+    return {"the page in Chromium, 16 kHz": row}
+
+
 def main() -> None:
     """Measure and store."""
-    with tempfile.TemporaryDirectory() as folder:
-        rows = {name: measure(*form, Path(folder)) for name, form in commands(Path(folder)).items()}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        rows = {name: measure(*form, folder) for name, form in commands(folder).items()}
+        rows |= in_browser(folder) | rivals(folder)
     figures = {"commit": commit(), "machine": machine(), "forms": rows}
     FIGURES.write_text(json.dumps(figures, indent=1) + "\n")
     for name, row in rows.items():
