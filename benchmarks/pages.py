@@ -280,8 +280,8 @@ def atoms() -> str:
         f"On `dev` the default's W h holds {found['explained']:.0%} of the energy of what is heard. "
         f"{found['used']} of its {found['atoms']} atoms are active in a hundredth of the frames or more. "
         f"The cosine between an atom and the one it started as (of the run with seed 2016) is "
-        f"{other['kept_median']:.2f} in the middle; for a tenth of them it is below {other['kept_low']:.2f}, for another "
-        f"above {other['kept_high']:.2f}.\n"
+        f"{other['kept_median']:.2f} in the middle; for a tenth of them it is below {other['kept_low']:.2f}, for "
+        f"another above {other['kept_high']:.2f}.\n"
     )
 
 
@@ -488,7 +488,9 @@ def two_seeds_tested() -> str:
     rows = []
     for seed, run in stored("docs/results/prior/run-3.json")["seeds"].items():
         found = run["all mixtures"].values()
-        rows.append([seed, *(f"{scores['sdr']:.2f} / {scores['si_sdr']:.2f} / {scores['pesq']:.2f}" for scores in found)])
+        rows.append(
+            [seed, *(f"{scores['sdr']:.2f} / {scores['si_sdr']:.2f} / {scores['pesq']:.2f}" for scores in found)]
+        )
     return markdown(["SDR / SI-SDR / PESQ, seed", "test", "newhome", "unseen"], rows)
 
 
