@@ -1,6 +1,6 @@
 # The engine as WebAssembly, beside this file: sh build.sh [MODEL.drnmf], which is copied to default.drnmf.
-# Needs clang, lld, wasi-libc and libclang-rt-dev-wasm32 of Debian. wasm-ld is called by hand: where binaryen is
-# installed, clang would have wasm-opt undo SIMD.
+# Needs clang, lld and wasi-libc of Debian. wasm-ld is called by hand: where binaryen is installed, clang would have
+# wasm-opt undo SIMD.
 set -e
 model=$([ -z "$1" ] || realpath "$1")
 cd "$(dirname "$0")"

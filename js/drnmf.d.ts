@@ -1,3 +1,5 @@
+/// <reference lib="dom" />
+
 /** What an instance is made with. */
 export interface Options {
   /** Samples per second, from 8000 to 192000; default 16000. */

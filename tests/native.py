@@ -1,9 +1,14 @@
-"""`libdrnmf` and what stands on it, built once into build/libdrnmf; where a tool is missing, tests are skipped."""
+"""`libdrnmf` and what stands on it, built once into build/libdrnmf; where a tool is missing, tests are skipped.
+
+`python tests/native.py` names the missing ones; `--install` installs them.
+"""
 
 import ctypes
 import functools
+import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -16,24 +21,50 @@ from drnmf.use.flat import export_flat
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "libdrnmf"
 MODEL = ROOT / "build" / "default.drnmf"
-DEBIAN = {  # where the tools come from
-    **{"cmake": "cmake", "cc": "gcc", "pkg-config": "pkgconf", "applyplugin": "ladspa-sdk", "sox": "sox"},
-    **{"dbus-run-session": "dbus", "wireplumber": "wireplumber"},
-    **{
-        "pipewire": "pipewire pipewire-bin",
-        "clang": "clang",
-        "wasm-ld": "lld",
-        "node": "nodejs",
-        "chromium": "chromium",
-    },
+DEBIAN = {  # the packages that tools, or files, come from
+    "cc": "gcc",
+    "cmake": "cmake",
+    "pkg-config": "pkgconf",
+    "applyplugin": "ladspa-sdk",
+    "/usr/include/ladspa.h": "ladspa-sdk",
+    "sox": "sox",
+    "pipewire": "pipewire pipewire-bin",
+    "wireplumber": "wireplumber",
+    "dbus-run-session": "dbus",
+    "clang": "clang",
+    "wasm-ld": "lld",
+    "/usr/lib/wasm32-wasi/libc.a": "wasi-libc",
+    "node": "nodejs",
+    "npm": "npm",
+    "tsc": "node-typescript",
+    "chromium": "chromium",
 }
+
+
+def missing(*tools: str) -> list[str]:
+    """Those of these tools and files that are not installed."""
+    return [tool for tool in tools if shutil.which(tool) is None and not Path(tool).is_file()]
 
 
 def needs(*tools: str) -> None:
     """Skip the test, with the remedy, if one of these is not installed."""
-    for tool in tools:
-        if shutil.which(tool) is None:
-            pytest.skip(f"{tool} is not installed; on Debian: apt-get install {DEBIAN[tool]}")
+    for tool in missing(*tools):
+        pytest.skip(f"{tool} is not installed; on Debian: apt-get install {DEBIAN[tool]}")
+
+
+def install(*, really: bool) -> None:
+    """Say what is missing and how to install it; or do so, on Debian."""
+    tools = missing(*DEBIAN)
+    if not tools:
+        return
+    sudo = [] if os.geteuid() == 0 else ["sudo"]
+    packages = sorted({package for tool in tools for package in DEBIAN[tool].split()})
+    command = [*sudo, "apt-get", "install", *packages]
+    print(f"Not installed: {', '.join(tools)}. Tests that need them are skipped. On Debian, or by INSTALL=1:\n")
+    print(f"    {' '.join(command)}\n", flush=True)
+    if really:
+        subprocess.run([*sudo, "apt-get", "update", "--quiet"], timeout=600, check=True)
+        subprocess.run([*command, "--yes"], timeout=1800, check=True)
 
 
 def run(*command: object, **settings) -> subprocess.CompletedProcess:
@@ -117,3 +148,7 @@ class Enhancer:
             parts.append(self.process(x[..., :n]))
             x = x[..., n:]
         return np.concatenate(parts, -1)[..., late:]
+
+
+if __name__ == "__main__":
+    install(really="--install" in sys.argv)

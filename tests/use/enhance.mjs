@@ -1,8 +1,8 @@
 // Node's side of test_javascript.py: raw float samples of the channels, one after the other, in; the same out.
 import { readFileSync, writeFileSync } from "node:fs";
-import { Drnmf } from "../../js/drnmf.js";
 
-const { rate, channels, block, strength, maxAttenuation, keep = [], look } = JSON.parse(process.argv[2]);
+const { script, rate, channels, block, strength, maxAttenuation, keep = [], look } = JSON.parse(process.argv[2]);
+const { Drnmf } = await import(script);
 const raw = readFileSync(0);
 const samples = new Float32Array(raw.buffer.slice(raw.byteOffset, raw.byteOffset + raw.length));
 const n = samples.length / channels;
@@ -18,5 +18,5 @@ for (let start = 0; start < n; start += block) {
   done.forEach((y, c) => output[c].push(...y));
   if (look) looks.push(...drnmf.mask, ...drnmf.activations, ...drnmf.expected);
 }
-if (look) console.error(JSON.stringify({ atoms: drnmf.atoms, speech: drnmf.speechAtoms, latency: drnmf.latency }));
+console.error(JSON.stringify({ atoms: drnmf.atoms, speech: drnmf.speechAtoms, latency: drnmf.latency }));
 writeFileSync(1, new Uint8Array(new Float32Array([...output.flat(), ...looks]).buffer));
