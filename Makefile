@@ -80,7 +80,7 @@ release: $(READY)  ## Build what is published; install the wheel where there is 
 	PATH=$(BARE) $(BARE)/pip install --quiet dist/*.whl
 	PATH=$(BARE) $(BARE)/python tests/release.py
 
-anywhere: $(READY)  ## The C library, the plugin, WebAssembly and the page: built and tested; INSTALL=1 installs what is missing, on Debian
+anywhere: $(READY)  ## The C library, the plugins, WebAssembly and the page: built and tested; INSTALL=1 installs what is missing, on Debian
 	$(BIN)/python tests/native.py $(if $(INSTALL),--install)
 	DRNMF_ANYWHERE=1 $(BIN)/python -m pytest -rs tests/use/test_anywhere.py tests/use/test_c_library.py \
 	    tests/use/test_plugin.py tests/use/test_javascript.py tests/use/test_page.py

@@ -1,81 +1,23 @@
-/* The library as a LADSPA plugin, for PipeWire, EasyEffects, Audacity, OBS: one channel, or two that share one mask.
- *
- * The model is compiled in. The environment variable DRNMF_MODEL names another file, by `drnmf export --c`.
- */
+/* The library as a LADSPA plugin, for PipeWire, EasyEffects, Audacity, OBS: one channel, or two that share one mask. */
 
 #include <ladspa.h>
-#include <math.h>
-#include <stdlib.h>
 
-#include "drnmf.h"
-
-enum { STRENGTH, ATTENUATION, LATENCY, SOUND }; /* ports: the controls, then all inputs, then all outputs */
-enum { MOST_CHANNELS = 2, MOST_PORTS = SOUND + 2 * MOST_CHANNELS, BLOCK = 64 };
-#define NO_LIMIT 100.0f /* dB */
-
-typedef struct {
-    drnmf *enhancer;
-    int channels;
-    float *ports[MOST_PORTS];
-} Plugin;
-
-static LADSPA_Handle open_plugin(unsigned long rate, int channels) {
-    Plugin *p = calloc(1, sizeof *p);
-    if (!p) return NULL;
-    p->channels = channels;
-    if (rate > 1000000 || drnmf_open(&p->enhancer, getenv("DRNMF_MODEL"), (int)rate, channels)) {
-        free(p);
-        return NULL;
-    }
-    return p;
-}
+#include "plugin.h"
 
 static LADSPA_Handle open_mono(const LADSPA_Descriptor *descriptor, unsigned long rate) {
     (void)descriptor;
-    return open_plugin(rate, 1);
+    return open_plugin((double)rate, 1);
 }
 
 static LADSPA_Handle open_stereo(const LADSPA_Descriptor *descriptor, unsigned long rate) {
     (void)descriptor;
-    return open_plugin(rate, 2);
+    return open_plugin((double)rate, 2);
 }
 
-static void connect_port(LADSPA_Handle plugin, unsigned long port, LADSPA_Data *at) {
-    if (port < MOST_PORTS) ((Plugin *)plugin)->ports[port] = at;
-}
-
+static void connect_port(LADSPA_Handle plugin, unsigned long port, LADSPA_Data *at) { connect_plugin(plugin, port, at); }
 static void activate(LADSPA_Handle plugin) { drnmf_reset(((Plugin *)plugin)->enhancer); }
-
-static float clamped(float x, float least, float most) { return x < least ? least : x > most ? most : x; }
-
-static void set_controls(Plugin *p) {
-    const float *strength = p->ports[STRENGTH], *attenuation = p->ports[ATTENUATION];
-    if (strength) drnmf_set_strength(p->enhancer, clamped(*strength, 0, 1)); /* NaN is refused: the last value holds */
-    if (attenuation)
-        drnmf_set_max_attenuation(p->enhancer, *attenuation >= NO_LIMIT ? INFINITY : clamped(*attenuation, 0, NO_LIMIT));
-    if (p->ports[LATENCY]) *p->ports[LATENCY] = (float)drnmf_latency(p->enhancer);
-}
-
-static void run(LADSPA_Handle plugin, unsigned long n) {
-    Plugin *p = plugin;
-    const int C = p->channels;
-    float *const *in = p->ports + SOUND, *const *out = in + C;
-    float block[BLOCK * MOST_CHANNELS];
-    set_controls(p);
-    for (unsigned long done = 0, some; done < n; done += some) {
-        some = n - done < BLOCK ? n - done : BLOCK;
-        for (unsigned long i = 0; i < some; i++)
-            for (int c = 0; c < C; c++) block[i * C + c] = in[c][done + i];
-        drnmf_process(p->enhancer, block, block, some);
-        for (unsigned long i = 0; i < some; i++)
-            for (int c = 0; c < C; c++) out[c][done + i] = block[i * C + c];
-    }
-}
-
-static void cleanup(LADSPA_Handle plugin) {
-    drnmf_close(((Plugin *)plugin)->enhancer);
-    free(plugin);
-}
+static void run(LADSPA_Handle plugin, unsigned long n) { run_plugin(plugin, n); }
+static void cleanup(LADSPA_Handle plugin) { close_plugin(plugin); }
 
 #define CONTROL_IN (LADSPA_PORT_CONTROL | LADSPA_PORT_INPUT)
 #define SOUND_IN (LADSPA_PORT_AUDIO | LADSPA_PORT_INPUT)

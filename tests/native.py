@@ -27,6 +27,8 @@ DEBIAN = {  # the packages that tools, or files, come from
     "pkg-config": "pkgconf",
     "applyplugin": "ladspa-sdk",
     "/usr/include/ladspa.h": "ladspa-sdk",
+    "lv2apply": "lilv-utils",
+    "/usr/include/lv2/core/lv2.h": "lv2-dev",
     "sox": "sox",
     "pipewire": "pipewire pipewire-bin",
     "wireplumber": "wireplumber",

@@ -27,7 +27,7 @@ from native import Enhancer, built, needs, run
 from test_without_torch import COMMAND, REFUSING
 from use import test_export
 from use.test_javascript import in_node
-from use.test_plugin import plugin
+from use.test_plugin import by_lv2apply, plugin
 
 # speech, noise, seconds and rate
 MIXTURES = {
@@ -88,6 +88,12 @@ def in_sox(x: np.ndarray, rate: int) -> np.ndarray:
     return np.frombuffer(y, np.float32)[: len(x)]
 
 
+def in_lv2apply(x: np.ndarray, rate: int) -> np.ndarray:
+    late = np.zeros(Enhancer(rate).latency(), np.float32)
+    with tempfile.TemporaryDirectory() as folder:
+        return by_lv2apply(np.concatenate([x, late])[None], rate, Path(folder))[0, len(late) :]
+
+
 def in_javascript(x: np.ndarray, rate: int, **where: Path) -> np.ndarray:
     """The npm package in Node."""
     end = np.zeros(rate // 10, np.float32)
@@ -118,11 +124,16 @@ FORMS: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
     "C library": in_c,
     "C program": by_the_program_in_c,
     "LADSPA": in_sox,
+    "LV2": in_lv2apply,
     "npm": in_javascript,
     "page": of_the_page,
     "ONNX": in_onnx,
 }
-SAME_BITS = [{"Streamer", "pipe"}, {"C library", "C program"}]  # the same code by the same compiler
+SAME_BITS = [
+    {"Streamer", "pipe"},
+    {"C library", "C program"},
+    {"C library", "LV2"},
+]  # the same code by the same compiler
 CASES = [
     pytest.param(name, *pair, id=f"{pair[0]} = {pair[1]}, {name}")
     for name, pair in itertools.product(MIXTURES, itertools.combinations(FORMS, 2))

@@ -1,6 +1,7 @@
-"""The LADSPA plugin in real hosts: what comes out of them is what the library gives."""
+"""The plugins, LADSPA's and LV2's, in real hosts: what comes out of them is what the library gives."""
 
 import os
+import re
 import shutil
 import wave
 from pathlib import Path
@@ -13,6 +14,7 @@ from native import ROOT, Enhancer, built, needs, run
 from use.test_c_library import mixture
 
 HERE = Path(__file__).parent
+LV2 = "https://drnmf.github.io/drnmf/lv2/"
 LABELS = {1: "drnmf_mono", 2: "drnmf_stereo"}
 
 
@@ -59,6 +61,33 @@ def test_sox_takes_the_latency_off(rate, tmp_path):
     expected = Enhancer(rate).enhance(x[0], [512])
     np.testing.assert_allclose(y, expected[: len(y)], rtol=0, atol=1e-5)
     assert len(y) >= len(expected) - Enhancer(rate).latency()
+
+
+def by_lv2apply(x: np.ndarray, rate: int, folder: Path, **controls: float) -> np.ndarray:
+    """What the LV2 plugin makes of (channels, n); the latency stays."""
+    needs("/usr/include/lv2/core/lv2.h", "lv2apply")
+    soundfile.write(folder / "in.wav", x.T, rate, subtype="FLOAT")
+    environment = {**os.environ, "LV2_PATH": str(built() / "lv2")}
+    settings = [word for name, value in controls.items() for word in ("-c", name, value)]
+    plugin = LV2 + ("mono", "stereo")[len(x) - 1]
+    run("lv2apply", "-i", folder / "in.wav", "-o", folder / "out.wav", *settings, plugin, env=environment)
+    y, _ = soundfile.read(folder / "out.wav", dtype="float32", always_2d=True)
+    return y.T
+
+
+@pytest.mark.parametrize(("rate", "channels"), [(44100, 1), (48000, 1), (48000, 2)])
+def test_lv2apply(rate, channels, tmp_path):
+    x, enhancer = mixture(rate, channels), Enhancer(rate, channels)
+    y = by_lv2apply(x, rate, tmp_path, strength=0.9, attenuation=18)
+    enhancer.set_strength(0.9)
+    enhancer.set_max_attenuation(18)
+    np.testing.assert_array_equal(y, enhancer.process(x))
+
+
+def test_lv2_hosts_find_the_latency():
+    needs("/usr/include/lv2/core/lv2.h", "lv2apply")
+    said = run("lv2info", f"{LV2}mono", env={**os.environ, "LV2_PATH": str(built() / "lv2")}).stdout.decode()
+    assert re.search("Has latency: +yes, reported by port 2", said)
 
 
 def test_a_model_of_one_s_own(tmp_path):
