@@ -86,7 +86,7 @@ anywhere: $(READY)  ## The C library, the plugins, WebAssembly and the page: bui
 	    tests/use/test_plugin.py tests/use/test_javascript.py tests/use/test_page.py
 
 clean:
-	rm -rf .venv demo build dist src/drnmf/engines/*.so js/drnmf.wasm js/default.drnmf
+	rm -rf .venv demo build dist src/drnmf/engines/*.so js/drnmf.wasm js/default.drnmf js/LICENSE
 
 # Editable, so that what follows adds packages only.
 $(ENHANCES): pyproject.toml setup.py constraints.txt $(wildcard src/drnmf/engines/csrc/*.[ch])

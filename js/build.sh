@@ -11,6 +11,7 @@ clang --target=wasm32-wasi -O3 -msimd128 -mbulk-memory -fno-math-errno -DDRNMF_N
 wasm-ld --no-entry --export-dynamic --export=malloc --export=free --strip-all -z stack-size=65536 \
     "$object" -L/usr/lib/wasm32-wasi -lc -lm -o drnmf.wasm
 [ -z "$model" ] || cmp -s "$model" default.drnmf || cp "$model" default.drnmf
+cp ../LICENSE . # npm packs it
 page=../src/drnmf/bundled/page/drnmf # what is released with the Python package: all but the model
 mkdir -p $page
 cp drnmf.js engine.js worklet.js drnmf.wasm $page/

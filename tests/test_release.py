@@ -1,6 +1,7 @@
 """What a release needs: one version, a changelog in the usual form, workflows for what the package says it runs on."""
 
 import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -30,6 +31,8 @@ def test_the_version_stands_in_one_place():
     assert PROJECT["project"]["dynamic"] == ["version"]
     assert PROJECT["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "drnmf.__version__"}
     assert "\nversion:" not in (ROOT / "CITATION.cff").read_text()
+    in_npm = json.loads((ROOT / "js/package.json").read_text())["version"]  # it must stand there, too
+    assert in_npm == drnmf.__version__.replace(".dev", "-dev.")
 
 
 def test_a_tag_gets_its_part_of_the_changelog(version):

@@ -3,6 +3,8 @@
 import ctypes
 import itertools
 import math
+import os
+import re
 
 import numpy as np
 import pytest
@@ -242,6 +244,28 @@ def test_one_line_of_cc_and_pkg_config_build_a_program(tmp_path):
     run("cc", ROOT / "libdrnmf" / "example.c", *flags, "-o", tmp_path / "program")
     sound = np.zeros(2000, np.float32).tobytes()
     assert run(tmp_path / "program", "-", input=sound, env=environment).stdout == sound
+
+
+def test_the_line_of_cc_in_the_docs_and_cmake_s_find_package_build_a_program(tmp_path):
+    if not os.environ.get("DRNMF_ANYWHERE"):
+        pytest.skip("compiles for some seconds: make anywhere")
+    (line,) = re.findall(r"^    (cc .* libdrnmf/drnmf\.c -lm)$", (ROOT / "docs/anywhere.md").read_text(), re.MULTILINE)
+    done = run(*line.replace("program.c", "libdrnmf/example.c").split(), "-o", tmp_path / "by_hand", cwd=ROOT)
+    assert done.stderr == b""
+    run("cmake", "--install", built(), "--prefix", tmp_path / "installed")
+    (tmp_path / "CMakeLists.txt").write_text(f"""
+        cmake_minimum_required(VERSION 3.18)
+        project(user C)
+        find_package(drnmf REQUIRED)
+        add_executable(found "{ROOT / "libdrnmf" / "example.c"}")
+        target_link_libraries(found drnmf::drnmf)
+    """)
+    run("cmake", "-S", tmp_path, "-B", tmp_path, f"-DCMAKE_PREFIX_PATH={tmp_path / 'installed'}")
+    run("cmake", "--build", tmp_path)
+    x = mixture()[0]
+    for program in ("by_hand", "found"):
+        y = run(tmp_path / program, model_file(), input=x.tobytes()).stdout
+        np.testing.assert_allclose(np.frombuffer(y, np.float32), awkward(x), rtol=0, atol=1e-6)
 
 
 def test_the_command_writes_the_file(tmp_path):

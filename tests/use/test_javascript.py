@@ -3,6 +3,7 @@
 import functools
 import json
 import shutil
+import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -83,11 +84,18 @@ def test_mistakes_are_errors_with_a_text(tmp_path):
         assert part in text
 
 
-def test_sizes_and_files_are_as_promised():
-    folder, package_file = package(), json.loads((JS / "package.json").read_text())
+def test_what_npm_packs_is_complete_and_small(tmp_path):
+    needs("npm")
+    run("npm", "pack", "--pack-destination", tmp_path, cwd=package())
+    with tarfile.open(next(tmp_path.glob("drnmf-*.tgz"))) as archive:
+        archive.extractall(tmp_path, filter="data")
+    folder = tmp_path / "package"
+    names = {path.name for path in folder.iterdir()}
+    assert names == {"LICENSE", "package.json", *json.loads((JS / "package.json").read_text())["files"]}
     assert (folder / "drnmf.wasm").stat().st_size < 200e3
     assert (folder / "default.drnmf").stat().st_size < 4e6
-    assert all((folder / name).is_file() for name in package_file["files"])
+    x = mixture()[:, :3200]
+    np.testing.assert_array_equal(in_node(x, folder)[0], in_node(x)[0])
 
 
 def test_typescript_takes_the_types_and_they_are_those_of_the_code(tmp_path):
