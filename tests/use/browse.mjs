@@ -1,6 +1,6 @@
 // Chromium's side of test_page.py: node browse.mjs ADDRESS SOUND.wav FOLDER; what it saw goes to FOLDER/seen.json.
 import { createRequire } from "node:module";
-import { writeFileSync } from "node:fs";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
 
 const [address, sound, folder, modules] = process.argv.slice(2);
 const { chromium } = createRequire(modules + "/")("playwright-core");
@@ -11,7 +11,7 @@ const browser = await chromium.launch({
     ...["--autoplay-policy=no-user-gesture-required", `--use-file-for-fake-audio-capture=${sound}`],
   ],
 });
-const page = await browser.newPage({ viewport: { width: 1200, height: 1000 }, colorScheme: "dark" });
+const page = await browser.newPage({ viewport: { width: 1200, height: 1000 }, colorScheme: "dark", hasTouch: true });
 const errors = [];
 page.on("pageerror", (error) => errors.push(String(error)));
 page.on("console", (message) => message.type() === "error" && errors.push(message.text()));
@@ -28,7 +28,7 @@ await state("ready");
 const seen = { loaded: (Date.now() - began) / 1000 };
 
 // drop a file
-const bytes = (await import("node:fs")).readFileSync(sound).toString("base64");
+const bytes = readFileSync(sound).toString("base64");
 const transfer = await page.evaluateHandle((content) => {
   const data = new DataTransfer();
   data.items.add(new File([Uint8Array.from(atob(content), (c) => c.charCodeAt(0))], "noisy.wav", { type: "audio/wav" }));
@@ -47,8 +47,11 @@ seen.active = await page.evaluate(() => [...document.querySelectorAll(".atom i")
 seen.explained = await page.textContent("#status");
 await page.screenshot({ path: `${folder}/page.png` });
 
-// play, switch, by keyboard
+// the same, play, switch, by keyboard
 await page.locator("h1").click();
+await page.keyboard.press("ArrowRight");
+await page.keyboard.press("ArrowRight");
+seen.stepped = await page.textContent("#status");
 await page.keyboard.press("Space");
 await page.waitForFunction(() => Number(document.body.dataset.frames) > 20);
 seen.playing = await page.textContent("#play");
@@ -73,12 +76,26 @@ await page.evaluate(() => delete document.body.dataset.frames);
 await page.click("#microphone");
 await page.waitForFunction(() => Number(document.body.dataset.frames) > 20);
 seen.microphone = await page.getAttribute("#microphone", "aria-pressed");
+await page.locator("#strength").fill("1"); // with a file that waits
+seen.saved = await page.isEnabled("#download");
 await page.click("#microphone");
+await state("done");
+await save("after-microphone");
+
+// a file with more channels than loudspeakers, where there is one
+if (existsSync(`${folder}/three.wav`)) {
+  await page.setInputFiles("#file", `${folder}/three.wav`);
+  await page.waitForFunction(() => document.getElementById("status").textContent.startsWith("three.wav"));
+  await save("three");
+}
 
 // on a phone, in the light
 await page.emulateMedia({ colorScheme: "light" });
 await page.setViewportSize({ width: 390, height: 800 });
 await page.screenshot({ path: `${folder}/phone.png` });
+const phone = await page.locator("#mask").boundingBox();
+await page.touchscreen.tap(phone.x + phone.width / 2, phone.y + 20);
+seen.tapped = await page.textContent("#status");
 seen.overflow = await page.evaluate(() => document.documentElement.scrollWidth > innerWidth);
 writeFileSync(`${folder}/seen.json`, JSON.stringify({ ...seen, errors }));
 await browser.close();

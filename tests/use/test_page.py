@@ -57,6 +57,8 @@ def test_in_chromium(tmp_path):
         pytest.skip("starts a browser for some seconds: make anywhere")
     modules = playwright()
     x = write(tmp_path / "noisy.wav", 16000, 1)
+    three = np.stack([x[0], 0.1 * x[0], np.roll(x[0], 5)])[:, :16000]
+    soundfile.write(tmp_path / "three.wav", three.T, 16000, subtype="FLOAT")
     with server(page(load_ready("default")), 0) as served:
         threading.Thread(target=served.serve_forever, daemon=True).start()
         address = f"http://localhost:{served.server_port}"
@@ -66,6 +68,9 @@ def test_in_chromium(tmp_path):
     assert seen["errors"] == []
     assert seen["active"] > 5
     assert seen["explained"].startswith("At 0.80 s: mostly ")
+    assert seen["stepped"].startswith("At 0.04 s: ")
+    assert seen["tapped"].startswith("At 0.50 s: mostly ")
+    assert not seen["saved"]
     assert (seen["playing"], seen["toggled"], seen["stopped"]) == ("Stop", "Before", "Play")
     assert (seen["pressed"], seen["microphone"], seen["overflow"]) == ("false", "true", False)
     assert "faster than real time" in seen["status"]
@@ -76,9 +81,11 @@ def test_in_chromium(tmp_path):
         "as-ever": enhance(x, 16000)[0],
         "changed": changed.enhance(x[0], [512]),
         "half": enhance(x, 16000, strength=0.5)[0],
+        "after-microphone": enhance(x, 16000)[0],
+        "three": enhance(three, 16000),
     }
     for name, wanted in expected.items():
         y, rate = soundfile.read(tmp_path / f"{name}.wav", dtype="float32")
         assert rate == 16000
-        np.testing.assert_allclose(y, wanted, rtol=0, atol=1e-4, err_msg=name)
+        np.testing.assert_allclose(y.T, wanted, rtol=0, atol=1e-4, err_msg=name)
     assert np.abs(expected["changed"] - expected["as-ever"]).max() > 1e-3

@@ -17,11 +17,12 @@ let result = null; // what the worker made of it
 let graph = null; // what plays: {context, node, dry, wet, source, started}
 let asked = 0; // how often the worker was
 let waiting = null; // a timer, while settings move
-let pointed = null; // a frame that the pointer is at
+let pointed = null; // where in the sound a person looks, from 0 to 1
 
 // Settings
 
 const kept = (atom) => changed.get(atom) ?? atom < drnmf.speechAtoms;
+const live = () => Boolean(graph?.source.mediaStream);
 const strength = () => Number($("strength").value);
 const maxAttenuation = () => (Number($("attenuation").value) >= NO_LIMIT ? Infinity : Number($("attenuation").value));
 
@@ -41,7 +42,7 @@ function setControls() {
 
 function settingsChanged() {
   setControls();
-  if (!sound) return;
+  if (!sound || live()) return;
   document.body.dataset.state = "busy";
   clearTimeout(waiting);
   waiting = setTimeout(enhance, 150);
@@ -61,7 +62,7 @@ async function open(file) {
     const bytes = await file.arrayBuffer();
     const rate = rateOf(bytes) ?? 48000; // browsers resample to the context's rate, so it is the file's where we know it
     const buffer = await new OfflineAudioContext(1, 1, rate).decodeAudioData(bytes);
-    const channels = Array.from({ length: Math.min(2, buffer.numberOfChannels) }, (_, c) => buffer.getChannelData(c));
+    const channels = Array.from({ length: buffer.numberOfChannels }, (_, c) => buffer.getChannelData(c));
     sound = { channels, rate, buffer };
     fileName = file.name;
   } catch (error) {
@@ -98,7 +99,7 @@ function progress(part) {
 }
 
 function finished(data) {
-  if (data.id !== asked || waiting) return; // a newer one is on its way
+  if (data.id !== asked || waiting || live()) return; // a newer one is on its way, or will be
   result = data;
   $("progress").hidden = true;
   $("download").disabled = false;
@@ -155,13 +156,15 @@ async function start(makeSource, rate, channels) {
 
 function stop() {
   if (!graph) return;
-  if (graph.source.mediaStream) say("The microphone is off.");
+  const wasLive = live();
   graph.source.mediaStream?.getTracks().forEach((track) => track.stop());
   graph.context.close();
   graph = null;
   $("cursor").hidden = true;
   $("play").textContent = "Play";
   $("microphone").setAttribute("aria-pressed", "false");
+  if (wasLive) say("The microphone is off.");
+  if (wasLive && sound) enhance(); // the file's pictures again, with what was set meanwhile
 }
 
 async function play() {
@@ -170,6 +173,7 @@ async function play() {
   const { source } = graph;
   source.onended = () => graph?.source === source && stop();
   source.start();
+  pointed = null;
   $("play").textContent = "Stop";
 }
 
@@ -180,7 +184,8 @@ async function microphone() {
     const stream = await navigator.mediaDevices.getUserMedia({ audio: plain });
     await start((context) => new MediaStreamAudioSourceNode(context, { mediaStream: stream }), 48000, 1);
     $("microphone").setAttribute("aria-pressed", "true");
-    result = null;
+    result = pointed = null;
+    $("download").disabled = true;
     say("Listening. Use headphones, or it will hear itself.");
   } catch (error) {
     say(`No microphone: ${error.message}`);
@@ -201,7 +206,7 @@ function seen(frame) {
   if (!graph) return;
   document.body.dataset.frames = frame.frame;
   graph.latest = frame;
-  if (graph.source.mediaStream) graph.columns = [...graph.columns.slice(-20), column(frame.mask)];
+  if (live()) graph.columns = [...graph.columns.slice(-20), column(frame.mask)];
 }
 
 /** What the microphone hears now: before, the mask, after. */
@@ -330,16 +335,25 @@ function sort() {
 
 // What moves
 
-function pointAt(event) {
-  if (!result) return;
+function lookWhere({ clientX }) {
   const box = $("before").getBoundingClientRect();
-  const part = Math.min(1, Math.max(0, (event.clientX - box.left) / box.width));
-  const seconds = (part * sound.channels[0].length) / sound.rate;
-  pointed = Math.min(result.frames - 1, Math.floor(seconds * 125) + 2);
-  const atoms = (numbers) => numbers.subarray(N * pointed, N * (pointed + 1));
+  lookAt((clientX - box.left) / box.width);
+}
+
+function lookAt(part) {
+  if (!result) return;
+  pointed = Math.min(1, Math.max(0, part));
+  const seconds = (pointed * sound.channels[0].length) / sound.rate;
+  const frame = Math.min(result.frames - 1, Math.floor(seconds * 125) + 2);
+  const atoms = (numbers) => numbers.subarray(N * frame, N * (frame + 1));
   show(atoms(result.activations), atoms(result.expected));
   say(`At ${seconds.toFixed(2)} s: ${explained(atoms(result.activations))}.`);
-  moveCursor(part);
+  moveCursor(pointed);
+}
+
+function lookAway() {
+  pointed = null;
+  if (result) sayResult();
 }
 
 /** The atoms that a frame is mostly made of, in words. */
@@ -360,7 +374,7 @@ function tick() {
     for (const name of ["before", "mask", "after"]) roll($(name), graph.columns.map((one) => one[name]));
     graph.columns = [];
   }
-  if (graph && sound && !graph.source.mediaStream && pointed === null) {
+  if (graph && sound && !live() && pointed === null) {
     moveCursor(Math.min(1, (graph.context.currentTime - graph.started) / (sound.channels[0].length / sound.rate)));
   }
   requestAnimationFrame(tick);
@@ -374,11 +388,9 @@ $("download").onclick = download;
 $("strength").oninput = $("attenuation").oninput = settingsChanged;
 $("sort").onchange = sort;
 $("restore").onclick = () => [...changed.keys()].forEach((atom) => setAtom(atom, atom < drnmf.speechAtoms));
-document.querySelector(".pictures").onpointermove = pointAt;
-document.querySelector(".pictures").onpointerleave = () => {
-  pointed = null;
-  if (result) sayResult();
-};
+const pictures = document.querySelector(".pictures");
+pictures.onpointerdown = pictures.onpointermove = lookWhere;
+pictures.onpointerleave = ({ pointerType }) => pointerType === "mouse" && lookAway(); // a finger leaves when it is lifted
 document.ondragover = (event) => (event.preventDefault(), document.body.classList.add("over"));
 document.ondragleave = () => document.body.classList.remove("over");
 document.ondrop = (event) => {
@@ -389,7 +401,10 @@ document.ondrop = (event) => {
 document.onkeydown = (event) => {
   if (event.target.matches("input, select, button") && event.key === " ") return;
   if (event.key === " " && sound) event.preventDefault(), play();
-  if (event.key === "b") $("toggle").click();
+  if (event.key.toLowerCase() === "b" && !event.ctrlKey && !event.metaKey) $("toggle").click();
+  if (event.target.matches("input, select")) return; // arrows are theirs
+  if (event.key === "ArrowLeft" || event.key === "ArrowRight") lookAt((pointed ?? 0) + (event.key === "ArrowLeft" ? -0.01 : 0.01));
+  if (event.key === "Escape") lookAway();
 };
 
 buttons.forEach((_, atom) => mark(atom));

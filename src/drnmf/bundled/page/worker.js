@@ -77,7 +77,7 @@ function shade(bins, picture, at, shadeOf) {
   for (let row = 0; row < ROWS; row++) picture[at + row] = shadeOf(Math.max(bins[2 * row], bins[2 * row + 1]));
 }
 
-/** Columns of a picture, in dB, of all channels; bins are those of 512 points at 16 kHz, as near as a power of 2 comes. */
+/** Columns of a picture, in dB, of all channels together; bins are those of 512 points at 16 kHz, as near as a power of 2 comes. */
 function spectrogram(channels, rate) {
   const size = 2 ** Math.round(Math.log2((512 * rate) / 16000));
   const hop = (128 * rate) / 16000;
@@ -90,14 +90,17 @@ function spectrogram(channels, rate) {
   const bins = new Float32Array(257);
   for (let column = 0; column < count; column++) {
     const start = Math.round(column * hop) - size / 2;
-    im.fill(0);
-    for (let i = 0; i < size; i++) re[i] = window[i] * (channels[0][start + i] ?? 0);
-    fourier(re, im, turns);
-    for (let k = 0; k < 257; k++) {
-      const bin = Math.min(size / 2, Math.round((k * 8000 * size) / rate / 256));
-      bins[k] = Math.hypot(re[bin], im[bin]) / size;
+    bins.fill(0);
+    for (const x of channels) {
+      im.fill(0);
+      for (let i = 0; i < size; i++) re[i] = window[i] * (x[start + i] ?? 0);
+      fourier(re, im, turns);
+      for (let k = 0; k < 257; k++) {
+        const bin = Math.min(size / 2, Math.round((k * 8000 * size) / rate / 256));
+        bins[k] += (re[bin] ** 2 + im[bin] ** 2) / channels.length;
+      }
     }
-    shade(bins, picture, ROWS * column, (x) => 255 * (1 + (Math.log10(x + 1e-9) + 1.4) / 3));
+    shade(bins, picture, ROWS * column, (power) => 255 * (1 + (Math.log10(Math.sqrt(power) / size + 1e-9) + 1.4) / 3));
   }
   return picture;
 }
