@@ -1,4 +1,4 @@
-/* The library as a LADSPA plugin, for PipeWire, EasyEffects, Audacity, OBS: one channel, or two that share one mask. */
+/* The library as a LADSPA plugin, for PipeWire, Audacity, Ardour, sox: one channel, or two that share one mask. */
 
 #include <ladspa.h>
 

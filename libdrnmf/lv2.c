@@ -1,4 +1,4 @@
-/* The library as an LV2 plugin, for Ardour, Carla, Audacity, EasyEffects: drnmf.ttl describes it. */
+/* The library as an LV2 plugin, for Ardour, Carla, Audacity: lv2/drnmf.ttl describes it. */
 
 #include <lv2/core/lv2.h>
 #include <string.h>

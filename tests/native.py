@@ -91,6 +91,8 @@ def model_file() -> Path:
 @functools.cache
 def built() -> Path:
     """The folder with the library, its example, its checks and the plugin; only what has changed is compiled."""
+    if sys.platform != "linux":
+        pytest.skip("the library and what stands on it are tested on Linux")
     needs("cmake", "cc")
     model = model_file()
     run("cmake", "-S", ROOT / "libdrnmf", "-B", BUILD, "-DDRNMF_CHECKS=ON", f"-DDRNMF_MODEL={model}")

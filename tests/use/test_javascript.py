@@ -112,4 +112,4 @@ def test_typescript_takes_the_types_and_they_are_those_of_the_code(tmp_path):
     (tmp_path / "package.json").write_text('{"type": "module"}')
     modules = "--module", "node16", "--moduleResolution", "node16"
     options = "--noEmit", "--strict", "--allowJs", "--skipDefaultLibCheck", "--target", "es2022", "--lib", "es2022"
-    run("tsc", *options, *modules, "types.ts", cwd=tmp_path)
+    run(shutil.which("tsc"), *options, *modules, "types.ts", cwd=tmp_path)
