@@ -10,7 +10,7 @@ import numpy as np
 import safetensors.numpy
 import soundfile
 
-from drnmf import stft
+from drnmf import Streamer, stft
 from drnmf.models.folders import CONFIG, WEIGHTS, load_ready
 
 AUDIO = Path(__file__).parent / "audio"
@@ -20,6 +20,14 @@ N_SPEECH = 6
 def recording(name: str, length: int | None = None) -> np.ndarray:
     """Samples (float64) of a recording, such as "speech/austen_0880"."""
     return soundfile.read(AUDIO / f"{name}.flac")[0][:length]
+
+
+def streamed(x: np.ndarray, rate: int = 16000, model="default", *, ahead: bool = False, **options) -> np.ndarray:
+    """What a stream makes of (samples,) or (channels, samples); a file's is listened to ahead."""
+    streamer = Streamer(model, rate, channels=1 if x.ndim == 1 else len(x), **options)
+    if ahead:
+        streamer.listen_ahead(np.atleast_2d(x))
+    return np.concatenate([streamer.feed(x), streamer.flush()], -1)
 
 
 @functools.cache

@@ -41,6 +41,7 @@ def attempt(random: Random, folder: Path) -> None:
     assert np.isfinite(np.asarray(y)).all()
     if x.ndim == 1:
         streamer = Streamer(model(), rate)
+        streamer.listen_ahead(x[None])
         blocks, place = [], 0
         while place < len(x):
             size = int(random.choice([1, 127, 500, 4096]))

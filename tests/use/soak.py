@@ -97,6 +97,7 @@ def one_stream(random: Random, model: Separator, seconds: float, folder: Path, f
     expected = audio.read(folder / "out.wav", sample_rate=None)[0].numpy()
 
     streamer = Streamer(model, rate, channels=channels, strength=strength)
+    streamer.listen_ahead(x)
     parts, at = [], 0
     while at < x.shape[1]:
         if random.random() < 0.1:

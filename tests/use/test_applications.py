@@ -18,6 +18,7 @@ import drnmf
 from drnmf import audio
 from drnmf.pictures import demo
 from drnmf.use import export
+from small import streamed
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NODE = shutil.which("node")
@@ -69,7 +70,7 @@ def test_two_clients_of_the_server_get_what_a_streamer_gives(rate, server, model
         sent, _ = soundfile.read(tmp_path / f"{name}.wav", dtype="float32")
         got, _ = soundfile.read(tmp_path / f"{name}.out.wav", dtype="float32")
         assert got.shape == sent.shape
-        np.testing.assert_allclose(got, drnmf.enhance(sent, rate, model), atol=2e-4)  # 16 bits
+        np.testing.assert_allclose(got, streamed(sent, rate, model), atol=2e-4)  # 16 bits
         assert np.abs(got - sent).max() > 0.01
 
 
@@ -95,7 +96,7 @@ def test_the_server_answers_block_by_block_and_starts_anew_after_an_end(server, 
 
     first, second = asyncio.run(served(server, talk))
     assert first == second
-    np.testing.assert_allclose(np.frombuffer(first, "<f4"), drnmf.enhance(noisy(), 16000, model), atol=1e-6)
+    np.testing.assert_allclose(np.frombuffer(first, "<f4"), streamed(noisy(), 16000, model), atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +177,7 @@ def test_a_microphone(monkeypatch, model):
     late = drnmf.Streamer(model, 48000).latency
     assert len(played) == len(Card.last.heard)
     assert not played[:late].any()
-    np.testing.assert_allclose(played[late:], drnmf.enhance(Card.last.heard, 48000, model)[:-late], atol=1e-6)
+    np.testing.assert_allclose(played[late:], streamed(Card.last.heard, 48000, model)[:-late], atol=1e-6)
 
 
 def test_onnx_in_node(tmp_path, model):

@@ -12,11 +12,12 @@ import soxr
 import torch
 
 from command import drnmf
-from drnmf import InputError, LSTMMask, PriorDRNMF, Streamer, enhance, load_model, save_model, stft
+from drnmf import InputError, LSTMMask, PriorDRNMF, Streamer, load_model, save_model, stft
 from drnmf.signal import BINS
 from drnmf.use.flat import export_flat
 from examples import recording, seeded
 from native import ROOT, Enhancer, built, library, model_file, needs, run
+from small import streamed
 
 
 def mixture(rate: int = 16000, channels: int = 1) -> np.ndarray:
@@ -34,7 +35,7 @@ def awkward(x: np.ndarray, **options) -> np.ndarray:
 @pytest.mark.parametrize("channels", [1, 2])
 def test_the_same_numbers_as_in_python(channels):
     x = mixture(channels=channels)
-    y, expected = awkward(x, channels=channels), np.asarray(enhance(x, 16000))
+    y, expected = awkward(x, channels=channels), streamed(x)
     np.testing.assert_allclose(y, expected, rtol=0, atol=1e-6)
     assert np.abs(expected - x).max() > 0.05
 
@@ -44,7 +45,7 @@ def test_the_same_numbers_as_in_python(channels):
 def test_other_rates_as_in_python(rate, channels):
     """The same filters; only the end differs, since the zeros that follow go through them, too."""
     x = mixture(rate, channels)
-    y, expected = awkward(x, rate=rate, channels=channels), np.asarray(enhance(x, rate))
+    y, expected = awkward(x, rate=rate, channels=channels), streamed(x, rate)
     end = x.shape[1] - rate // 20
     np.testing.assert_allclose(y[:, :end], expected[:, :end], rtol=0, atol=2e-5)
     assert np.sqrt(np.mean((y - expected)[:, :end] ** 2)) < 1e-6
@@ -228,7 +229,7 @@ def test_checks_in_c(program, check, tmp_path):
 def test_the_example_reads_a_pipe():
     x = mixture(48000, 2)
     y = run(built() / "drnmf-example", model_file(), 48000, 2, 0.8, 12, input=x.T.tobytes()).stdout
-    expected = enhance(x, 48000, strength=0.8, max_attenuation=12)
+    expected = streamed(x, 48000, strength=0.8, max_attenuation=12)
     y = np.frombuffer(y, np.float32).reshape(-1, 2).T
     assert y.shape == x.shape
     np.testing.assert_allclose(y[:, :-960], expected[:, :-960], rtol=0, atol=1e-4)
@@ -285,7 +286,7 @@ def test_other_sizes_than_the_default_s(tmp_path):
         model = PriorDRNMF(**sizes, generator=seeded())
         export_flat(model, tmp_path / "model")
         y = Enhancer(model=tmp_path / "model").enhance(x, [512])
-        np.testing.assert_allclose(y, enhance(x, 16000, model), rtol=0, atol=1e-5)
+        np.testing.assert_allclose(y, streamed(x, 16000, model), rtol=0, atol=1e-5)
 
 
 def test_a_model_of_double_precision_is_rounded(tmp_path):

@@ -1,4 +1,4 @@
-"""Waveform to waveform, file to file: sound of any length in bounded memory.
+"""Waveform to waveform, file to file: sound of any length in bounded memory. Its beginning is listened to first.
 
 A file keeps its rate, channels, length and encoding. The removed part can be written beside the enhanced one. In the
 integer encodings up to 24 bits the two add up to the input exactly, sample by sample; in float to the rounding of one
@@ -90,6 +90,7 @@ def enhance(
         max_attenuation=max_attenuation,
         separate_channels=separate_channels,
     )
+    streamer.listen_ahead(x)
     size, done = _block_size(C, streamer.sample_rate), 0
     for block in chain((x[:, i : i + size] for i in range(0, N, size)), [None]):
         kept, removed = streamer.advance(block)
@@ -185,9 +186,12 @@ def _enhanced(
     source: Path | str, sound: _Header, streamer: Streamer, progress: Progress, what: str
 ) -> Iterator[tuple[Samples, Samples]]:
     """Samples in small parts, and what to remove from them."""
-    done = 0
+    done, begun = 0, str(source) == PIPE  # of a pipe, nobody knows how it goes on
     for block in chain(_blocks(source, sound), [None]):
         with _about(source):
+            if not begun and block is not None:
+                streamer.listen_ahead(block)
+            begun = True
             kept, taken = streamer.advance(block)
         for i in range(0, kept.shape[1], _PART):
             yield kept[:, i : i + _PART], taken[:, i : i + _PART]

@@ -1,4 +1,5 @@
-"""Sound in, enhanced sound out, block by block: `Streamer.feed` and `flush`. Whole files go the same way.
+"""Sound in, enhanced sound out, block by block: `Streamer.feed` and `flush`. Whole files go the same way,
+but the network hears their beginning first (`Streamer.listen_ahead`).
 
 The part to remove is computed and subtracted from the input. So with strength 0 the input comes back bit for bit, and
 the two parts always make up the input. All channels share one mask, made from the root mean square of their
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 _PEAK = 1000.0  # louder than any sound whose full scale is 1, softer than most whose full scale is 32768
 _TOP = (0.75, 0.9375)  # near the top of the band, 6 to 7.5 kHz at 16 kHz: above it resampling filters set in
 _CLOSING = 1 - np.exp(-HOP / SAMPLE_RATE / 0.25)  # of a hop: in a quarter of a second most of the way
+_AHEAD = 0.75  # seconds: with more, good recordings lose again
 _SILENCE = 1e-5  # sum of magnitudes near the top below which there is nothing to weigh the mask by
 
 
@@ -121,6 +123,7 @@ class Streamer:
             for remover, size in zip(removers, self._groups, strict=True)
         ]
         self._input = _Queue(self.channels)
+        self._unheard = 0  # samples of output that nobody waits for
 
     @property
     def latency(self) -> int:
@@ -145,6 +148,19 @@ class Streamer:
         self._like = x[..., :0]
         enhanced: Array = self._as_given(kept - removed)
         return enhanced
+
+    def listen_ahead(self, x: Samples) -> None:
+        """Hear how the sound begins, (channels, samples), before its first sample is fed.
+
+        What is heard is the first three quarters of a second, backwards, so that it leads to the first sample without a step. Nothing
+        comes out for it, but the network knows the room and the noise when the sound begins. Files are enhanced so.
+        """
+        ahead = np.ascontiguousarray(x[:, : round(_AHEAD * self.sample_rate)][:, ::-1])
+        with self._alone:
+            if len(self._input):
+                raise InputError("the stream has begun; listen_ahead comes before the first feed")
+            self._unheard = ahead.shape[1]
+            self._advance(ahead)
 
     def flush(self) -> Any:
         """The samples that still waited for later ones. The next `feed` starts a new stream."""
@@ -173,9 +189,11 @@ class Streamer:
         if not np.isfinite(removed).all():
             raise InputError("the model's mask is not finite: its layers diverge, or its weights are damaged")
         kept = self._input.take(removed.shape[1])
+        unheard = min(self._unheard, kept.shape[1])
+        self._unheard -= unheard
         if last:
             self._start()
-        return kept, removed.astype(kept.dtype, copy=False)
+        return kept[:, unheard:], removed[:, unheard:].astype(kept.dtype, copy=False)
 
 
 def _checked_strength(strength: float) -> float:

@@ -3,6 +3,7 @@
 import { Drnmf } from "./drnmf/engine.js";
 
 const ROWS = 128; // of a picture, from 0 to 8 kHz
+const AHEAD = 0.75; // seconds that are heard backwards before a file begins: the network then knows its noise
 let newest = 0; // only this is finished
 let compiled = null;
 
@@ -27,6 +28,8 @@ async function enhance({ id, model, channels, rate, strength, maxAttenuation, ch
   const drnmf = new Drnmf(compiled, model, { rate, channels: channels.length, strength, maxAttenuation });
   for (const [atom, kept] of changed) drnmf.keep(atom, kept);
   const n = channels[0].length;
+  const ahead = Math.min(n, Math.round(AHEAD * rate));
+  drnmf.process(channels.map((channel) => channel.slice(0, ahead).reverse()));
   const late = drnmf.latency;
   const hop = Math.floor((128 * rate) / 16000); // so that a block completes one frame at most
   const outputs = channels.map(() => new Float32Array(n));
@@ -37,6 +40,7 @@ async function enhance({ id, model, channels, rate, strength, maxAttenuation, ch
   const expected = new Float32Array(N * frames);
   const started = performance.now();
   let told = started;
+  const unseen = drnmf.frames;
   let seen = 0;
   let count = 0;
   const block = channels.map(() => new Float32Array(hop));
@@ -50,11 +54,11 @@ async function enhance({ id, model, channels, rate, strength, maxAttenuation, ch
       const skip = Math.max(0, late - at);
       if (skip < hop) outputs[c].set(part.subarray(skip, Math.min(hop, n + late - at)), at + skip - late);
     });
-    if (drnmf.frames > seen) {
+    if (drnmf.frames - unseen > seen) {
       shade(drnmf.mask, mask, ROWS * seen, (x) => 255 * x);
       activations.set(drnmf.activations, N * seen);
       expected.set(drnmf.expected, N * seen);
-      seen = drnmf.frames;
+      seen = drnmf.frames - unseen;
     }
     if (++count % 64 === 0 && performance.now() - told > 50) {
       told = performance.now();
