@@ -15,7 +15,7 @@ import pytest
 import soundfile
 
 import drnmf
-from drnmf import InputError, Streamer, enhance
+from drnmf import InputError, enhance
 from drnmf.models.folders import bundled_models
 from drnmf.pictures import demo
 from drnmf.signal import audio, pipes

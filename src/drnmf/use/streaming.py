@@ -1,5 +1,6 @@
-"""Sound in, enhanced sound out, block by block: `Streamer.feed` and `flush`. Whole files go the same way,
-but the network hears their beginning first (`Streamer.listen_ahead`).
+"""Sound in, enhanced sound out, block by block: `Streamer.feed` and `flush`. Whole files go the same way.
+
+Of a file, the network hears the beginning before it begins (`Streamer.listen_ahead`).
 
 The part to remove is computed and subtracted from the input. So with strength 0 the input comes back bit for bit, and
 the two parts always make up the input. All channels share one mask, made from the root mean square of their
@@ -152,8 +153,8 @@ class Streamer:
     def listen_ahead(self, x: Samples) -> None:
         """Hear how the sound begins, (channels, samples), before its first sample is fed.
 
-        What is heard is the first three quarters of a second, backwards, so that it leads to the first sample without a step. Nothing
-        comes out for it, but the network knows the room and the noise when the sound begins. Files are enhanced so.
+        What is heard are its first 0.75 s, backwards, so that they lead to the first sample without a step. Nothing
+        comes out for them, but the network knows the room and the noise when the sound begins. Files are enhanced so.
         """
         ahead = np.ascontiguousarray(x[:, : round(_AHEAD * self.sample_rate)][:, ::-1])
         with self._alone:
