@@ -164,6 +164,7 @@ def ablations() -> str:
 
 QUALITY = "docs/results/quality.json"
 SYSTEMS = {"noisy": "as recorded", "default": "drnmf, default", "DR-NMF": "the default before it"}
+SYSTEMS |= {"LSTM": "an LSTM of its size"}
 
 
 NOISY = ("dev", "test", "newhome", "unseen")
@@ -483,15 +484,43 @@ def two_seeds() -> str:
     return markdown(["seed", "validation loss", "dev: SI-SDR", *head], rows)
 
 
-def two_seeds_tested() -> str:
-    """What they give on the sets that decided nothing."""
+ALIKE = {
+    "default": "the default, seed 1",
+    "other seed": "the same, seed 2016",
+    "LSTM": "LSTM 2 x 168, seed 1",
+    "default, 10 %": "the default's network, on 10 % of `train.csv`",
+    "LSTM, 10 %": "LSTM 2 x 168, on 10 % of `train.csv`",
+}
+
+
+def alike() -> str:
+    """Two seeds, and an LSTM that was trained alike, on the sets that decided nothing."""
+    found = stored("docs/results/alike.json")
     rows = []
-    for seed, run in stored("docs/results/prior/run-3.json")["seeds"].items():
-        found = run["all mixtures"].values()
-        rows.append(
-            [seed, *(f"{scores['sdr']:.2f} / {scores['si_sdr']:.2f} / {scores['pesq']:.2f}" for scores in found)]
-        )
-    return markdown(["SDR / SI-SDR / PESQ, seed", "test", "newhome", "unseen"], rows)
+    for name, words in ALIKE.items():
+        sets = [found[name]["sets"][set] for set in ("test", "newhome", "unseen")]
+        rows.append([words, *(f"{s['sdr']:.2f} / {s['si_sdr']:.2f} / {s['pesq']:.2f}" for s in sets)])
+    return markdown(["SDR / SI-SDR / PESQ", "test", "newhome", "unseen"], rows)
+
+
+def ahead() -> str:
+    """What a file gains when some of its beginning is heard first."""
+    ways = stored("docs/results/ahead.json")["ways"]
+    sets = ("dev", "20 dB", "30 dB", "clean")
+    rows = [[way, *(f"{found[set]:.2f}" for set in sets)] for way, found in ways.items()]
+    return markdown(["heard first", *sets], rows)
+
+
+def parts_of_the_prior() -> str:
+    """What each part of the default's network gives: the fourth trial, whose first network is the default's."""
+    keys = {"dev: sdr": "dev SDR", "dev: pesq": "PESQ", "-6 dB: sdr": "-6 dB: SDR", "20 dB: sdr": "20 dB: SDR"}
+    keys |= {"30 dB: sdr": "30 dB: SDR", "clean: sdr": "clean: SDR"}
+    rows = []
+    for name, network in stored("docs/results/prior/trial-4.json")["networks"].items():
+        last = network["history"][-1]
+        explained = f"{last['dev: explained']:.0%}" if "dev: explained" in last else "-"
+        rows.append([name, f"{network['parameters']:,}", *(f"{last[key]:.2f}" for key in keys), explained])
+    return markdown(["network", "parameters", *keys.values(), "explained"], rows)
 
 
 def dnsmos() -> str:
@@ -590,7 +619,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "prior, third trial": third_trial,
     "prior, two seeds": two_seeds,
     "DNSMOS": dnsmos,
-    "prior, two seeds on all mixtures": two_seeds_tested,
+    "prior, parts": parts_of_the_prior,
+    "alike": alike,
+    "ahead": ahead,
     "paper": paper,
     "details, the paper's settings": partial(details, "paper"),
     "details, tuned": partial(details, "tuned"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from drnmf.data.endless import Conditions, Endless
+from drnmf.data.endless import WAITING_S, Conditions, Endless
 from drnmf.data.folders import Pool
 from drnmf.data.mixing import Mixture, convolve
 from drnmf.data.variation import at, filtered
@@ -95,6 +95,20 @@ def test_what_lies_before_a_walk_is_silence(pool):
     assert not chunk.noisy[:, :OVERLAP].any()
     assert not chunk.clean[:, :OVERLAP].any()
     assert chunk.noisy[:, OVERLAP : OVERLAP + 10].abs().amax(1).min() > 0
+
+
+def test_speech_can_keep_one_waiting(pool):
+    """Noise alone for half a second to five, then the utterance from its beginning."""
+    found = walks(endless(pool, waiting_share=1.0))
+    waits = []
+    for noisy, clean in found:
+        if len(clean) >= 5.2 * 16000:
+            waits.append(int(clean.abs().gt(0).int().argmax()) / 16000)
+            alone = slice(OVERLAP, int(16000 * min(WAITING_S)))
+            assert not clean[alone].any()
+            assert noisy[alone].abs().max() > 0
+    assert len(waits) > 3
+    assert WAITING_S[0] <= min(waits) < max(waits) <= WAITING_S[1] + 0.1  # recordings may begin with zeros
 
 
 def test_speech_is_that_of_the_usual_path(pool, tmp_path):

@@ -1,9 +1,9 @@
 """Endless mixtures for a network with a memory: B walks through the recordings, in chunks of equal length.
 
 A walk draws an utterance, a room, a noise (as often as a list has it), their changes (`data.variation`), an SNR and a
-level. It starts anywhere in the utterance and takes it chunk by chunk, each where the last one ended, so that the
-network's state can be carried on. Then another walk begins: the state is reset, and what lies before its first frame is
-silence.
+level. It starts anywhere in the utterance, or some seconds before it, and goes on chunk by chunk, each where the last
+one ended, so that the network's state can be carried on. Then another walk begins: the state is reset, and what lies
+before its first frame is silence.
 
     y = gain (s played at its speed) * room * response          the target: reverberant speech
     v = gain (b + other b' played at their speed) * response    * is a convolution
@@ -36,6 +36,7 @@ from drnmf.errors import InputError, raise_first
 from drnmf.progress import Progress, silent
 from drnmf.signal.spectra import HOP, SAMPLE_RATE, WINDOW, analyse
 
+WAITING_S = (0.5, 5.0)  # seconds of noise before a speaker that keeps one waiting
 HIGHEST_HZ, LOWEST_HZ = (3200.0, 7000.0), (50.0, 300.0)  # ends of narrow bands; every second one has a lower end
 OPEN = (-1000.0, 9000.0)  # Hz: ends of a band that lets everything pass
 SLOPES_HZ = (15.0, 60.0)  # widths of the lower and of the upper end
@@ -56,6 +57,7 @@ class Conditions:
     clean_share: float
     levels_dbfs: tuple[float, float]
     narrow_share: float
+    waiting_share: float = 0.0
 
 
 class Chunk(NamedTuple):
@@ -200,13 +202,14 @@ class Endless:
         latest = max(0, int(self.noise.lengths[other]) - self.step)
         change = draw_variation(rng, self._noise_paths[other], latest)  # half of them without the other noise
         played = int(self.speech.lengths[i] / change.speech_speed)
-        n_chunks = max(1, played // self.step)
+        wait = self._wait(rng)
+        n_chunks = max(1, (wait + played) // self.step)
         needed = int(n_chunks * self.step * change.noise_speed)
         first = int(rng.integers(max(1, int(self.noise.lengths[noise]) - needed + 1)))
         level = 0.0 if snr_db is None else 10 ** ((level_dbfs - snr_db) / 20)
         ratio = 0.0 if change.other is None else 10 ** (change.other_db / 20)
         whole = np.hypot(1, ratio)
-        start = int(rng.integers(max(1, played - n_chunks * self.step + 1)))
+        start = -wait or int(rng.integers(max(1, played - n_chunks * self.step + 1)))
         speech_gain = _gain(10 ** (level_dbfs / 20), self.speech.rms(i) * self._room_gain[room])
         numbers = (
             *(self.speech.starts[i], self.speech.lengths[i], start, speech_gain),
@@ -223,6 +226,12 @@ class Endless:
         count = min(needed, length - first)
         start = first + count if backwards else first
         return self.noise.starts[i], length, start, _gain(level, self.noise.rms(i, first, count))
+
+    def _wait(self, rng: np.random.Generator) -> int:
+        """Samples of noise before the speech begins; 0: the walk starts inside it."""
+        share = self.conditions.waiting_share
+        waits = share > 0 and rng.random() < share  # without a share nothing is drawn: older recipes stay what they are
+        return int(SAMPLE_RATE * rng.uniform(*WAITING_S)) if waits else 0
 
     def _condition(self, rng: np.random.Generator) -> tuple[float | None, float, tuple[float, float]]:
         """SNR (None: no noise), level of the speech, and the band."""

@@ -61,6 +61,8 @@ class EndlessSettings(Settings):
     """Lowest and highest level of the speech."""
     narrow_share: Share = 0.08
     """Share with the bandwidth of telephones and codecs."""
+    waiting_share: Share = 0.0
+    """Share in which the noise is heard alone at first, for up to 5 s."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
