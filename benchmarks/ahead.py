@@ -1,8 +1,8 @@
 """What a file gains when the network first hears some of its beginning: `python -m benchmarks.ahead`.
 
 Ways to listen ahead, scored by SDR on every second mixture of dev and on every third one at 20 dB, 30 dB and without
-noise. The means go to docs/results/ahead.json; `use.streaming` has the way that was chosen. DRNMF_CORPUS names the
-corpus.
+noise; and whether the way that was chosen (`use.streaming`) would help the rivals too, on every fifth and sixth. The
+means go to docs/results/ahead.json. DRNMF_CORPUS names the corpus, DRNMF_RIVALS the folder of the rivals.
 """
 
 import json
@@ -11,10 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from benchmarks import rivals
 from benchmarks.measure import commit, machine
+from benchmarks.quality import sounds, tasks
 from drnmf import load_model
 from drnmf.data.batches import Dataset
 from drnmf.data.manifests import read_manifest
@@ -49,6 +52,22 @@ def scores(model: Any, x_S: Tensor, y_S: Tensor) -> dict[str, float]:
     return found
 
 
+def of_rivals() -> dict[str, dict[str, list[float]]]:
+    """SDR of each rival by set, as published and after it has heard 0.75 s backwards."""
+    table: dict[str, dict[str, list[float]]] = {}
+    for name, every in (("dev", 5), ("20 dB", 6)):
+        for rival in rivals.rivals():
+            pairs = []
+            for task in tasks([name], every):
+                x, y = sounds(task)
+                ahead = x[: SAMPLE_RATE * 3 // 4][::-1]
+                heard = rivals.recording(rival, np.concatenate([ahead, x]))[len(ahead) :]
+                both = (torch.from_numpy(e.copy()) for e in (rivals.recording(rival, x), heard))
+                pairs.append([sdr(e, torch.from_numpy(y.copy())).item() for e in both])
+            table.setdefault(rival, {})[name] = np.mean(pairs, 0).round(3).tolist()
+    return table
+
+
 def main() -> None:
     corpus, model = Path(os.environ["DRNMF_CORPUS"]), load_model("default").freeze()
     table: dict[str, dict[str, float]] = {}
@@ -61,7 +80,7 @@ def main() -> None:
             table.setdefault(way, {})[name] = round(sum(row[way] for row in found) / len(found), 3)
         print(name, {way: row[name] for way, row in table.items()}, flush=True)
     about = {"what": "SDR", "commit": commit(), "machine": machine()}
-    RESULTS.write_text(json.dumps({**about, "ways": table}, indent=1) + "\n")
+    RESULTS.write_text(json.dumps({**about, "ways": table, "rivals": of_rivals()}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -511,6 +511,14 @@ def ahead() -> str:
     return markdown(["heard first", *sets], rows)
 
 
+def ahead_of_rivals() -> str:
+    """Whether listening ahead would help others, in one sentence."""
+    found = stored("docs/results/ahead.json")["rivals"]
+    changes = {name: [after - before for before, after in found[name].values()] for name in ("DTLN", "GTCRN")}
+    said = (f"that of {name} by {dev:+.1f} dB and by {good:+.1f} dB at 20 dB" for name, (dev, good) in changes.items())
+    return f"The others are run as published. Heard so, their SDR on `dev` changes little: {', '.join(said)}.\n"
+
+
 def parts_of_the_prior() -> str:
     """What each part of the default's network gives: the fourth trial, whose first network is the default's."""
     keys = {"dev: sdr": "dev SDR", "dev: pesq": "PESQ", "-6 dB: sdr": "-6 dB: SDR", "20 dB: sdr": "20 dB: SDR"}
@@ -622,6 +630,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "prior, parts": parts_of_the_prior,
     "alike": alike,
     "ahead": ahead,
+    "ahead of rivals": ahead_of_rivals,
     "paper": paper,
     "details, the paper's settings": partial(details, "paper"),
     "details, tuned": partial(details, "tuned"),
