@@ -29,7 +29,8 @@ def as_array(x: "Tensor | Samples") -> Samples:
     """Samples as a plain array, which shares memory with them where it can."""
     if not isinstance(x, np.ndarray):
         return x.numpy(force=True)
-    if np.ma.is_masked(x):  # its own functions would not see what is under the mask, others would
+    # its own functions would not see what is under the mask, others would
+    if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
         raise InputError("some samples are masked: fill them, for instance by x.filled(0)")
     return np.asarray(x)
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from drnmf.models.base import Separator, SoundStream
     from drnmf.models.packed import PackedModel
 
+_FLOATS = ("torch.float32", "torch.float64")
 _PEAK = 1000.0  # louder than any sound whose full scale is 1, softer than most whose full scale is 32768
 _TOP = (0.75, 0.9375)  # near the top of the band, 6 to 7.5 kHz at 16 kHz: above it resampling filters set in
 _CLOSING = 1 - np.exp(-HOP / SAMPLE_RATE / 0.25)  # of a hop: in a quarter of a second most of the way
@@ -77,7 +78,8 @@ class Streamer:
         limits = {"strength": _checked_strength(strength), "most": _most(max_attenuation)}
         groups = [1] * channels if separate_channels else [channels]
         self._streams = _streams(model, self.sample_rate, groups, **limits)
-        self._groups = groups
+        self._groups, ends = groups, np.cumsum(groups).tolist()
+        self._rows = [slice(end - size, end) for size, end in zip(groups, ends, strict=True)]
         self._like: Any = np.empty((channels, 0), np.float32)
         self._alone = Alone("this Streamer")
         self._start()
@@ -183,10 +185,8 @@ class Streamer:
             remedy = "divide by 32768" if np.isfinite(peak) else "there must be no NaN or infinite ones"
             raise InputError(f"samples reach {peak:g}, but full scale is 1; {remedy}")
         self._input.put(x)
-        parts = np.split(x, np.cumsum(self._groups)[:-1])
-        removed = np.concatenate(
-            [remover.feed(part, last=last) for remover, part in zip(self._removers, parts, strict=True)]
-        )
+        parts = [remover.feed(x[rows], last=last) for remover, rows in zip(self._removers, self._rows, strict=True)]
+        removed = parts[0] if len(parts) == 1 else np.concatenate(parts)
         if not np.isfinite(removed).all():
             raise InputError("the model's mask is not finite: its layers diverge, or its weights are damaged")
         kept = self._input.take(removed.shape[1])
@@ -352,7 +352,7 @@ def checked(x: "Tensor | Samples") -> Samples:
     """Float samples as an array; an array is returned as it is."""
     if not isinstance(x, np.ndarray) and not hasattr(x, "detach"):
         raise InputError(f"samples must be a numpy array or a torch tensor, got {type(x).__name__}")
-    if str(x.dtype).removeprefix("torch.") not in ("float32", "float64"):
+    if (x.dtype.char not in "fd") if isinstance(x, np.ndarray) else str(x.dtype) not in _FLOATS:
         remedy = "convert them" if "float" in str(x.dtype) else "divide integers by their full scale"
         raise InputError(f"samples must be float32 or float64 with full scale 1, got {x.dtype}; {remedy}")
     return as_array(x)
