@@ -72,6 +72,20 @@ def test_a_file_is_heard_backwards_first(rate, length):
     np.testing.assert_array_equal(enhance(x, rate, model, strength=0, axis=1), x)
 
 
+def test_a_beginning_that_cannot_be_heard_does_no_harm():
+    streamer, x = Streamer(MODELS["small"]), noisy()
+    for bad, reason in (
+        (np.full(5000, np.nan), "NaN"),
+        (np.stack([x, x]), "shape"),
+        (np.zeros(9, np.int16), "float32"),
+    ):
+        with pytest.raises(InputError, match=reason):
+            streamer.listen_ahead(bad)
+        np.testing.assert_array_equal(streamed(streamer, x, 500), streamed(Streamer(MODELS["small"]), x, 500))
+    streamer.listen_ahead(x)  # (samples,), as blocks may be
+    np.testing.assert_allclose(streamed(streamer, x, 500), enhance(x, 16000, MODELS["small"]), rtol=0, atol=1e-6)
+
+
 def test_the_noise_before_the_first_word_is_removed_from_the_first_sample_on():
     noise = np.float32(recording("noise/percussion", 16000))
     left = [np.square(y[:1600]).mean() for y in (streamed(Streamer(), noise, 500), enhance(noise, 16000))]

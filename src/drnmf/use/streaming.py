@@ -141,29 +141,37 @@ class Streamer:
 
     def feed(self, x: Array) -> Array:
         """Take the next samples and return those that are done, in the kind and shape of the input."""
+        kept, removed = self.advance(self._block(x))
+        self._like = x[..., :0]
+        enhanced: Array = self._as_given(kept - removed)
+        return enhanced
+
+    def _block(self, x: "Tensor | Samples") -> Samples:
+        """Samples as (channels, n)."""
         samples = checked(x)
         if samples.ndim == 1 and self.channels == 1:
             samples = samples[None]
         if samples.ndim != 2 or len(samples) != self.channels:
             expected = f"({self.channels}, samples): transpose it, or make the Streamer with other channels="
             raise InputError(f"a block of shape {tuple(x.shape)}, but this stream takes blocks of {expected}")
-        kept, removed = self.advance(samples)
-        self._like = x[..., :0]
-        enhanced: Array = self._as_given(kept - removed)
-        return enhanced
+        return samples
 
-    def listen_ahead(self, x: Samples) -> None:
-        """Hear how the sound begins, (channels, samples), before its first sample is fed.
+    def listen_ahead(self, x: "Tensor | Samples") -> None:
+        """Hear how the sound begins, given as to `feed`, before its first sample is fed.
 
         What is heard are its first 0.75 s, backwards, so that they lead to the first sample without a step. Nothing
         comes out for them, but the network knows the room and the noise when the sound begins. Files are enhanced so.
         """
-        ahead = np.ascontiguousarray(x[:, : round(_AHEAD * self.sample_rate)][:, ::-1])
+        ahead = np.ascontiguousarray(self._block(x)[:, : round(_AHEAD * self.sample_rate)][:, ::-1])
         with self._alone:
             if len(self._input):
                 raise InputError("the stream has begun; listen_ahead comes before the first feed")
             self._unheard = ahead.shape[1]
-            self._advance(ahead)
+            try:
+                self._advance(ahead)
+            except InputError:
+                self._start()
+                raise
 
     def flush(self) -> Any:
         """The samples that still waited for later ones. The next `feed` starts a new stream."""
