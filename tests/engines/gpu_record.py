@@ -1,6 +1,6 @@
 """When the GPU kernels last passed their tests: `tests/gpu-record.json`, because the ordinary suite has no GPU.
 
-`pytest tests/engines/test_scan_cuda.py tests/engines/test_gru_cluster.py --gpu-record=COMMIT` writes it on a machine
+`pytest` of the three files in TESTS with `--gpu-record=COMMIT` writes it on a machine
 with a GPU, when all tests passed.
 """
 
@@ -14,9 +14,9 @@ import pytest
 import torch
 
 RECORD = Path(__file__).parents[1] / "gpu-record.json"
-TESTS = [Path(__file__).with_name(name) for name in ("test_scan_cuda.py", "test_gru_cluster.py")]
+TESTS = [Path(__file__).with_name(name) for name in ("test_scan_cuda.py", "test_gru_cluster.py", "test_scan_own.py")]
 ENGINES = Path(__file__).parents[2] / "src" / "drnmf" / "engines"
-PYTHON = ("cuda_kernel", "gru_cluster", "scan_cluster", "scan_grid", "scan_triton", "triton_kernels")
+PYTHON = ("cuda_kernel", "gru_cluster", "scan_cluster", "scan_grid", "scan_own", "scan_triton", "triton_kernels")
 KERNELS = ("csrc/*.cu*", *(f"{name}.py" for name in PYTHON))
 """What runs on a GPU only; all else around them is tested everywhere."""
 

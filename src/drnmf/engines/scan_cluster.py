@@ -28,20 +28,26 @@ class Cluster(GramKernels):
     def usable(self, problem: Problem, *, by_name: bool) -> bool:
         """Where the matrices fit, beside the most sequences that a cluster takes."""
         x, (K, _, N) = problem.x_BTF, problem.W_KFN.shape
-        return x.dtype == torch.float32 and available(x.device) and _size(K, N, 4) is not None
+        return x.dtype == torch.float32 and available(x.device) and fits(K, N)
 
     def steps_(self, rows: Tensor, H: Tensor, A_KNN: Tensor, *, backward: bool) -> None:
-        """As `GramKernels` has it."""
+        """As `GramKernels` has it; A may be (B, K, N, N), for sequences with matrices of their own."""
         K, T, B, N = len(H), H.shape[1] - 1, *H.shape[2:]
-        sequences = 1 if B <= 16 else 2 if B <= 32 else 4  # of a cluster: about 16 clusters run at a time
+        own = A_KNN.ndim == 4
+        sequences = 1 if own or B <= 16 else 2 if B <= 32 else 4  # of a cluster: about 16 clusters run at a time
         size = _size(K, N, sequences)
         assert size is not None, "usable() has seen that they fit"
         cluster, columns, shared = size
         with torch.cuda.device(H.device):
             _kernel(K, N, cluster, columns, sequences, backward, H.device)(
-                A_KNN.contiguous(), rows, layer_rows(rows), H, layer_rows(H), B, T,
+                A_KNN.contiguous(), rows, layer_rows(rows), H, layer_rows(H), B, T, int(own),
                 blocks=-(-B // sequences) * cluster, threads=-(-columns // COLUMNS * LANES // 32) * 32, shared=shared,
             )  # fmt: skip
+
+
+def fits(K: int, N: int) -> bool:
+    """Whether the matrices of K layers of N atoms fit into a cluster."""
+    return _size(K, N, 4) is not None
 
 
 def _size(K: int, N: int, sequences: int) -> tuple[int, int, int] | None:

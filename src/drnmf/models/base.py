@@ -1,7 +1,7 @@
 """What every model answers: a mask for magnitudes, how it begins, streams and is exported, what can be seen of it."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Protocol, Self
 
 import torch
@@ -11,6 +11,7 @@ from drnmf.engines.library import type_name
 from drnmf.errors import InputError
 from drnmf.models.graph import Frame, Graph
 from drnmf.models.options import check_size
+from drnmf.models.packed import cannot_adapt
 from drnmf.signal.arrays import Samples, as_array
 
 State = tuple[Tensor, ...]
@@ -132,6 +133,10 @@ class Separator(nn.Module):
         """Its weights in double precision by name, and the type that they have: what `models.packed` takes."""
         arrays = {name: tensor.detach().double().numpy() for name, tensor in self.state_dict().items()}
         return arrays, type_name(self.like.dtype)
+
+    def adapted(self, samples: Sequence[Samples]) -> Self:
+        """A model that knows a noise, from magnitudes (T, F) of samples of it."""
+        raise InputError(cannot_adapt(self.kind))
 
     def stream(self, **settings: Any) -> SoundStream | None:
         """A frozen model as compiled code, or None. `engines.streams.Stream` explains the arguments."""

@@ -4,18 +4,24 @@ What the weights are as they act is computed here in double precision and rounde
 the same functions, so that both ways give the same sound, bit for bit.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
 
 from drnmf.engines import streams
+from drnmf.errors import InputError
 from drnmf.signal.audio import Samples
 from drnmf.signal.level import levelled
 
 Weights = Mapping[str, Samples]
 """The trained parameters by name, in double precision."""
 _LEAST_LOG_WEIGHT = -15.0  # of an atom against that with the most: steps a million times shorter
+
+
+def cannot_adapt(kind: str) -> str:
+    """Why such a model cannot learn a noise."""
+    return f"a {kind} cannot learn a noise from a sample: that needs a PriorDRNMF, such as the bundled default"
 
 
 class PackedModel:
@@ -36,6 +42,14 @@ class PackedModel:
     def stream(self, **settings: Any) -> streams.Stream:
         """`engines.streams.Stream` explains the arguments."""
         return streams.Stream(self.network, **settings)
+
+    def adapted(self, samples: Sequence[Samples]) -> Self:
+        """A model that knows a noise, from magnitudes (T, F) of samples of it."""
+        raise InputError(cannot_adapt(self.kind))
+
+    def stored(self) -> tuple[dict[str, Any], dict[str, Samples]]:
+        """Options and weights, as a folder holds them."""
+        raise NotImplementedError
 
     def spectra(self) -> dict[str, Samples]:
         """Its dictionaries [W_speech, W_noise] (F, N) by name, as magnitudes; the mask is made with the last."""

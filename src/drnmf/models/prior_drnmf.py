@@ -1,5 +1,6 @@
 """DR-NMF with a recurrent prior over its atoms: thresholds that expect (`maths.prior` has the equations)."""
 
+import copy
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,7 @@ from drnmf.models.base import Separator, State, given
 from drnmf.models.drnmf import compressed, eigenvector, weighted_alpha
 from drnmf.models.graph import Frame, Graph
 from drnmf.models.masks import MASK_FLOOR, dictionary_mask, split_sources
+from drnmf.signal.arrays import Samples
 
 
 class Layers(nn.Module):
@@ -187,6 +189,14 @@ class PriorDRNMF(Separator):
         change_KBTN = prior.sparsity_change(c_BTU, explainer.sparsity_KN, self.expectation())
         h_BTN = _scan(x_BTF, W_FN, explainer, h_BN, change_KBTN)
         return h_BTN, c_BTU, [h_BTN[:, -1], g_BTN[:, -1], c_BTU[:, -1]]
+
+    def adapted(self, samples: Sequence[Samples]) -> Self:
+        """A network whose noise atoms have moved."""
+        weights, _ = self.numbers()
+        log_W = prior_packed.adapted(prior_packed.Options(**self.config), weights, samples)["log_W"]
+        model = copy.deepcopy(self)
+        model.log_W.data = torch.from_numpy(log_W).to(self.log_W)
+        return model
 
     def freeze(self) -> Self:
         """A copy to be used as it is, its weights computed once, and packed for C where that can be used."""

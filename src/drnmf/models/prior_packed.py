@@ -1,9 +1,9 @@
 """DR-NMF with a recurrent prior in C, without PyTorch; `models.prior_drnmf` trains it."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from itertools import chain
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -11,10 +11,13 @@ from drnmf.engines import prior_network
 from drnmf.engines.prior_network import Expectation, Layers, PriorNetwork
 from drnmf.engines.streams import frames
 from drnmf.errors import InputError
+from drnmf.maths.adaptation import moved_atoms
 from drnmf.maths.expectation import BOUND
 from drnmf.models.masks import MASK_FLOOR, dictionary_mask, split_sources
 from drnmf.models.packed import PackedModel, Weights, compressed, unit_columns, weighted_alpha
 from drnmf.signal.audio import Samples
+
+_LEAST = 1e-6  # of an atom's largest value: logarithms are stored
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +87,16 @@ def pack(options: Options, weights: Weights, dtype: str) -> PriorNetwork:
     )
 
 
+def adapted(options: Options, weights: Weights, samples: Sequence[Samples]) -> dict[str, Samples]:
+    """The weights of a network whose noise atoms have moved towards magnitudes (T, F) of samples of a noise."""
+    heard = [compressed(x_TF, level=options.level, power=options.power, dtype=np.float64)[0] for x_TF in samples]
+    n_speech = split_sources(options.n_atoms, options.n_speech)
+    W_FR = moved_atoms(np.concatenate(heard), unit_columns(weights["log_W"])[:, n_speech:])
+    log_W = weights["log_W"].copy()
+    log_W[:, n_speech:] = np.log(W_FR + _LEAST * W_FR.max(0))
+    return {**weights, "log_W": log_W}
+
+
 class PackedPriorDRNMF(PackedModel):
     """A small DR-NMF listens, a GRU expects, DR-NMF explains the frame under what is expected."""
 
@@ -91,12 +104,20 @@ class PackedPriorDRNMF(PackedModel):
     network: PriorNetwork
 
     def __init__(self, options: Options, weights: Weights, dtype: str) -> None:
-        self.options = options
+        self.options, self._weights, self._dtype = options, weights, dtype
         self.network = pack(options, weights, dtype)
         self.n_features, self.n_speech = options.n_features, self.network.n_speech
         self._W_FN = unit_columns(weights["log_W"])
         self._listener, self._explainer = (_layers(weights, part, self._W_FN) for part in ("listener", "explainer"))
         self._to_sparsity = weights["to_sparsity.weight"], weights["to_sparsity.bias"]
+
+    def adapted(self, samples: Sequence[Samples]) -> Self:
+        """A network whose noise atoms have moved."""
+        return type(self)(self.options, adapted(self.options, self._weights, samples), self._dtype)
+
+    def stored(self) -> tuple[dict[str, Any], dict[str, Samples]]:
+        """Options and weights, as a folder holds them."""
+        return asdict(self.options), {name: array.astype(self._dtype) for name, array in self._weights.items()}
 
     def spectra(self) -> dict[str, Samples]:
         """The one dictionary."""

@@ -10,6 +10,8 @@
 // A vector has two buffers, used in turn. That is enough: to send the results of step n + 1, a block must have got all
 // those of step n, which every block sent after it had read the vector of step n - 1 that is now overwritten.
 //
+// The matrices are A (K, N, N) or, where each sequence has its own, (B, K, N, N); then S is 1.
+//
 // Compiled for: N atoms, K layers, R blocks in a cluster, S sequences of a cluster (1 or even), n columns of a block (a
 // multiple of 4), P = R n floats of a vector, BACKWARD.
 
@@ -63,7 +65,7 @@ __device__ inline void load(const Rows &at, int step, int steps, int first, int 
 }
 
 extern "C" __global__ void __cluster_dims__(R, 1, 1)
-    steps(const float *A, float *rows, int layer, const float *h, int h_layer, int B, int T) {
+    steps(const float *A, float *rows, int layer, const float *h, int h_layer, int B, int T, int own) {
     extern __shared__ __align__(16) float shared[];
     float *matrix = shared;                 // (K, n, P): [k][column][term]
     float *vector = matrix + K * n * P;     // (2, S, P)
@@ -71,6 +73,7 @@ extern "C" __global__ void __cluster_dims__(R, 1, 1)
     const unsigned me = rank(), first_column = me * n;
     const int first = blockIdx.x / R * S, steps = T * K + BACKWARD;
     const Rows at = {rows, h, layer, h_layer, B, T};
+    if (own) A += (long long)first * K * N * N;
 
     for (int i = threadIdx.x; i < K * n * P; i += blockDim.x) {
         const int term = i % P, column = first_column + i / P % n, k = i / P / n;
