@@ -1,6 +1,7 @@
 """Endless mixtures: walks through the recordings, chunk by chunk."""
 
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -109,6 +110,24 @@ def test_speech_can_keep_one_waiting(pool):
             assert noisy[alone].abs().max() > 0
     assert len(waits) > 3
     assert WAITING_S[0] <= min(waits) < max(waits) <= WAITING_S[1] + 0.1  # recordings may begin with zeros
+
+
+def test_samples_of_the_noise_come_with_walks_that_begin(pool):
+    mixtures = endless(pool, batch_size=8, sample_share=0.6)
+    found = []
+    for chunk in chain(*(mixtures.epoch(epoch) for epoch in range(4))):
+        there = chunk.sample.abs().amax(1) > 0
+        assert not there[~chunk.reset].any()
+        found += there[chunk.reset].tolist()
+        for sample in chunk.sample[there]:
+            heard = sample != 0
+            first = int(heard.int().argmax())
+            assert mixtures.samples - first >= 0.79 * 16000  # a chunk is shorter than a second
+            assert heard[first:].float().mean() > 0.9
+    assert 0.3 < sum(found) / len(found) < 0.9
+    again = next(iter(endless(pool, batch_size=8, sample_share=0.6).epoch(0)))
+    assert torch.equal(again.sample, next(iter(mixtures.epoch(0))).sample)
+    assert next(iter(endless(pool).epoch(0))).sample.shape == (4, 0)
 
 
 def test_speech_is_that_of_the_usual_path(pool, tmp_path):

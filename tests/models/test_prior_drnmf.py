@@ -5,12 +5,12 @@ import itertools
 import pytest
 import torch
 
-from drnmf import DRNMF, InputError, load_model, save_model
+from drnmf import DRNMF, InputError, load_model, save_model, stft
 from drnmf.maths import prior
 from drnmf.models.kinds import PriorDRNMF
 from drnmf.models.masks import dictionary_mask
 from drnmf.signal.level import running_level
-from examples import dictionary, noisy, seeded
+from examples import dictionary, noisy, recording, seeded
 from examples import expecting as moved
 
 PER_ATOM = {"alpha_per": "atom", "alpha_range": "weighted", "sparsity_per": "atom", "train_sparsity": True}
@@ -94,6 +94,22 @@ def test_blocks_are_as_good_as_the_whole(sizes):
 def test_does_not_depend_on_the_level():
     model = expecting()
     torch.testing.assert_close(model(30 * frames())[0], model(frames())[0], rtol=0, atol=1e-9)
+
+
+def test_sequences_with_noises_of_their_own_are_as_with_networks_of_their_own():
+    """While it is trained, atoms move for each sequence; an adapted network's have moved for good."""
+    model, x = expecting(), noisy()
+    noise = stft(recording("noise/percussion", 16000)).abs()
+    atoms = model.moved(torch.stack([noise, 0 * noise]))
+    assert not atoms[1].any()
+    together, state = model.separate(torch.stack([x, x]), (*model.start(2), atoms))
+    adapted = model.adapted([noise.numpy()])
+    torch.testing.assert_close(together[0], adapted(x[None])[0][0], rtol=0, atol=1e-4)
+    torch.testing.assert_close(together[1], model(x[None])[0][0])
+    assert (together[0] - together[1]).abs().max() > 1e-3
+    assert torch.equal(state[-1], atoms)
+    together[0].sum().backward()
+    assert model.log_W.grad[:, model.n_speech :].any()  # what has moved teaches the network's own
 
 
 def test_later_frames_change_nothing():

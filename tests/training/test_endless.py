@@ -10,7 +10,7 @@ import torch
 
 from drnmf import LSTMMask, load_model
 from drnmf.data.endless import Chunk, Endless
-from drnmf.errors import DivergedError
+from drnmf.errors import DivergedError, InputError
 from drnmf.signal.spectra import HOP, WINDOW, analyse
 from drnmf.training import checkpoints
 from drnmf.training.endless import HOPELESS, EndlessBackpropagation
@@ -150,17 +150,28 @@ def pieces(frames, count):
     return [x[HOP * frames * i :][:size][None] for i in range(count)], x[None, : HOP * (frames * count - 1) + WINDOW]
 
 
+def test_a_network_is_trained_to_learn_noises(recipe, tmp_path):
+    endless = recipe.data.endless.model_copy(update={"sample_share": 0.7})
+    recipe = recipe.model_copy(update={"data": recipe.data.model_copy(update={"endless": endless})})
+    train(recipe, tmp_path / "run")
+    losses = [row["validation_loss"] for row in history(tmp_path / "run")]
+    assert losses[-1] < losses[0] - 0.2
+    with pytest.raises(InputError, match="LSTMMask cannot learn a noise"):
+        train(recipe.model_copy(update={"model": LSTM}), tmp_path / "lstm")
+    assert not (tmp_path / "lstm").exists()
+
+
 def test_the_state_is_carried_and_reset():
     run = module()
     chunks, whole = pieces(130, 3)
     run._state = run.model.start(1)
     for i, x in enumerate(chunks):
-        run._chunk = Chunk(x, x, torch.tensor([i == 0]))
+        run._chunk = Chunk(x, x, torch.tensor([i == 0]), x[:, :0])
         run._gradients()
     _, expected = run.model.separate(analyse(whole).abs())
     for found, state in zip(run._state, expected, strict=True):
         torch.testing.assert_close(found, state.detach(), rtol=0, atol=1e-5)
-    run._chunk = Chunk(chunks[2], chunks[2], torch.tensor([True]))
+    run._chunk = Chunk(chunks[2], chunks[2], torch.tensor([True]), x[:, :0])
     run._gradients()
     _, anew = run.model.separate(analyse(chunks[2]).abs())
     torch.testing.assert_close(run._state[1], anew[1].detach(), rtol=0, atol=1e-5)
@@ -172,7 +183,7 @@ def test_a_run_without_finite_gradients_ends():
     optimiser = run._optimiser
     (x, *_), _ = pieces(130, 1)
     run._state = run.model.start(1)
-    run._chunk = Chunk(x * float("nan"), x, torch.tensor([True]))
+    run._chunk = Chunk(x * float("nan"), x, torch.tensor([True]), x[:, :0])
     for _ in range(HOPELESS - 1):
         optimiser.step(run._gradients)
     run._check_finite()

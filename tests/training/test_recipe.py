@@ -141,7 +141,9 @@ WRONG = {  # section and setting: values that it must refuse
         **every(
             ("snrs_db", "good_snrs_db", "levels_dbfs"), ["-30", "[-30]", "[-30, nan]", "[9, -6]", "[]", "{low = -30}"]
         ),
-        **every(("good_share", "clean_share", "narrow_share", "waiting_share"), [*NUMBERS, "-0.1", "1.1"]),
+        **every(
+            ("good_share", "clean_share", "narrow_share", "waiting_share", "sample_share"), [*NUMBERS, "-0.1", "1.1"]
+        ),
     },
 }
 

@@ -36,6 +36,8 @@ from drnmf.errors import InputError, raise_first
 from drnmf.progress import Progress, silent
 from drnmf.signal.spectra import HOP, SAMPLE_RATE, WINDOW, analyse
 
+SAMPLE_S, BEFORE_S = 1.0, 2.0  # the shortest sample of a noise, and how long before the walk it ends at most
+OTHER_SHARE = 0.12  # of samples that are of another noise, and of those with speech in them
 WAITING_S = (0.5, 5.0)  # seconds of noise before a speaker that keeps one waiting
 HIGHEST_HZ, LOWEST_HZ = (3200.0, 7000.0), (50.0, 300.0)  # ends of narrow bands; every second one has a lower end
 OPEN = (-1000.0, 9000.0)  # Hz: ends of a band that lets everything pass
@@ -58,6 +60,7 @@ class Conditions:
     levels_dbfs: tuple[float, float]
     narrow_share: float
     waiting_share: float = 0.0
+    sample_share: float = 0.0
 
 
 class Chunk(NamedTuple):
@@ -66,6 +69,7 @@ class Chunk(NamedTuple):
     noisy: Tensor
     clean: Tensor
     reset: Tensor
+    sample: Tensor  # of the noise of walks that begin here; (B, 0) where no samples are drawn
 
     def spectra(self) -> tuple[Tensor, Tensor]:
         """Complex spectra of mixtures and targets, both (B, T, 257)."""
@@ -99,13 +103,23 @@ class Walk(NamedTuple):
     highest_hz: Any
 
 
+class Sample(NamedTuple):
+    """What a walk lets the network hear of its noise before it begins."""
+
+    seconds: float = 0.0  # 0: nothing
+    before: float = 0.0  # seconds between the sample and the walk
+    other: bool = False  # it is of another noise
+    spoken: bool = False  # somebody speaks in a third of it
+
+
 @dataclass
 class Way:
-    """A walk, the responses of speech and noise in dB, and how many of its chunks are done."""
+    """A walk, the responses of speech and noise in dB, its sample, and how many of its chunks are done."""
 
     walk: Walk
     tones_db: tuple[float, ...]
     n_chunks: int
+    sample: Sample
     done: int = 0
 
 
@@ -218,7 +232,9 @@ class Endless:
             *(change.speech_speed, -change.noise_speed if change.backwards else change.noise_speed),
             *(room, lowest_hz, highest_hz),
         )
-        return Way(Walk._make(numbers), (*change.speech_tone_db, *change.noise_tone_db), n_chunks)
+        return Way(
+            Walk._make(numbers), (*change.speech_tone_db, *change.noise_tone_db), n_chunks, self._draw_sample(rng)
+        )
 
     def _part(self, i: int, first: int, needed: int, level: float, backwards: bool) -> tuple[float, ...]:
         """Of a noise that is heard from `first` on, or up to there backwards: the four numbers of a walk."""
@@ -232,6 +248,14 @@ class Endless:
         share = self.conditions.waiting_share
         waits = share > 0 and rng.random() < share  # without a share nothing is drawn: older recipes stay what they are
         return int(SAMPLE_RATE * rng.uniform(*WAITING_S)) if waits else 0
+
+    def _draw_sample(self, rng: np.random.Generator) -> Sample:
+        share = self.conditions.sample_share
+        if share == 0 or rng.random() >= share:
+            return Sample()
+        longest = self.samples / SAMPLE_RATE
+        seconds, before, kind = rng.uniform(min(SAMPLE_S, longest), longest), rng.uniform(0, BEFORE_S), rng.random()
+        return Sample(float(seconds), float(before), kind < OTHER_SHARE, OTHER_SHARE <= kind < 2 * OTHER_SHARE)
 
     def _condition(self, rng: np.random.Generator) -> tuple[float | None, float, tuple[float, float]]:
         """SNR (None: no noise), level of the speech, and the band."""
@@ -322,13 +346,34 @@ class Epoch:
         walk = Walk._make(table_BW[:, k, None] for k in range(len(Walk._fields)))
         done_B1 = table_BW[:, -1:]
         y_BS, v_BS, keeping_B1 = m.sound(walk, table_BW[:, len(Walk._fields) : -1], done_B1)
-        for way in ways:
-            way.done += 1
         reset_B1 = done_B1 == 0
+        sample_BS = self._samples(ways, walk, table_BW[:, len(Walk._fields) : -1], y_BS)
         kept_B1 = torch.where(reset_B1, keeping_B1, kept_B1)
         silent_BS = reset_B1 & (torch.arange(m.samples, device=m.home) < WINDOW - HOP)
         x_BS = y_BS + v_BS * kept_B1
-        return Chunk(x_BS.masked_fill(silent_BS, 0), y_BS.masked_fill(silent_BS, 0), reset_B1[:, 0]), kept_B1
+        for way in ways:
+            way.done += 1
+        x_BS, y_BS = x_BS.masked_fill(silent_BS, 0), y_BS.masked_fill(silent_BS, 0)
+        return Chunk(x_BS, y_BS, reset_B1[:, 0], sample_BS), kept_B1
+
+    def _samples(self, ways: list[Way], walk: Walk, tones_db: Tensor, speech_BS: Tensor) -> Tensor:
+        """What is heard before walks that begin: some of their noise, from a while ago."""
+        m = self.mixtures
+        sample_BS = torch.zeros(len(ways), m.samples if m.conditions.sample_share else 0, device=m.home)
+        rows = [b for b, way in enumerate(ways) if way.done == 0 and way.sample.seconds]
+        if not rows:
+            return sample_BS
+        drawn = _upload(torch.tensor([ways[b].sample for b in rows], dtype=torch.float64), m.home)
+        seconds_B1, before_B1, other_B1, spoken_B1 = (drawn[:, k, None] for k in range(4))
+        first_B1 = -SAMPLE_RATE * before_B1 - m.samples
+        index = _upload(torch.tensor(rows), m.home)
+        _, noise_BS, _ = m.sound(Walk._make(x[index] for x in walk), tones_db[index], first_B1)
+        noise_BS = torch.where(other_B1 > 0, noise_BS.roll(1, 0), noise_BS)
+        t_S = torch.arange(m.samples, device=m.home)
+        voice_BS = speech_BS[index].roll(1, 0) * (t_S > m.samples - seconds_B1 * SAMPLE_RATE / 3)
+        level_B1 = noise_BS.norm(dim=1, keepdim=True) / voice_BS.norm(dim=1, keepdim=True).clamp_min(_QUIET)
+        heard_BS = noise_BS + torch.where(spoken_B1 > 0, level_B1 * voice_BS, 0)
+        return sample_BS.index_copy(0, index, torch.where(t_S >= m.samples - seconds_B1 * SAMPLE_RATE, heard_BS, 0))
 
 
 def _gain(level: float, rms: float) -> float:

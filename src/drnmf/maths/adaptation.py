@@ -20,8 +20,9 @@ _FLOOR, _TINY = 1e-9, 1e-30
 
 def moved_atoms(x_TF: Array, W_FR: Array) -> Array:
     """Noise atoms (..., F, R) near W (F, R), of unit norm, that explain the features (..., T, F) of a noise."""
-    f, V_FT = functions(x_TF), x_TF.mT
-    moved_FR = f.broadcast_to(W_FR, (*V_FT.shape[:-1], W_FR.shape[-1]))
+    f = functions(x_TF)
+    V_FT: Array = x_TF.mT
+    moved_FR: Array = f.broadcast_to(W_FR, (*V_FT.shape[:-1], W_FR.shape[-1]))
     H_RT = 0.1 * f.ones_like(moved_FR.mT @ V_FT)
     for n in range(FIRST + ITERATIONS):
         H_RT = H_RT * (moved_FR.mT @ V_FT) / (moved_FR.mT @ (moved_FR @ H_RT) + SPARSITY)

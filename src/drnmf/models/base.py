@@ -134,6 +134,10 @@ class Separator(nn.Module):
         arrays = {name: tensor.detach().double().numpy() for name, tensor in self.state_dict().items()}
         return arrays, type_name(self.like.dtype)
 
+    def moved(self, magnitude_BTF: Tensor) -> Tensor:
+        """What samples (B, T, F) of a noise change in each sequence's network, to be the last part of its state."""
+        raise InputError(cannot_adapt(self.kind))
+
     def adapted(self, samples: Sequence[Samples]) -> Self:
         """A model that knows a noise, from magnitudes (T, F) of samples of it."""
         raise InputError(cannot_adapt(self.kind))

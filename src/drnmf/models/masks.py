@@ -22,9 +22,9 @@ def ratio_mask(speech: Array, noise: Array, *, floor: float = MASK_FLOOR) -> Arr
 
 
 def dictionary_mask(h: Array, W: Array, n_speech: int) -> Array:
-    """The ratio mask of activations h (..., N) under W = [W_speech, W_noise] (F, N)."""
-    speech = h[..., :n_speech] @ W[:, :n_speech].T
-    noise = h[..., n_speech:] @ W[:, n_speech:].T
+    """The ratio mask of activations h (..., N) under W = [W_speech, W_noise] (F, N), or one for each sequence."""
+    speech = h[..., :n_speech] @ W[..., :n_speech].mT
+    noise = h[..., n_speech:] @ W[..., n_speech:].mT
     return ratio_mask(speech, noise)
 
 

@@ -12,7 +12,9 @@ from torch import Tensor, nn
 from drnmf.engines import gru_cluster, streams
 from drnmf.engines.prior_network import PriorNetwork
 from drnmf.engines.scan import scan
+from drnmf.engines.scan_own import scan_own
 from drnmf.maths import prior
+from drnmf.maths.adaptation import moved_atoms
 from drnmf.maths.nmf import check_dictionary, unit_norm
 from drnmf.models import prior_packed
 from drnmf.models.base import Separator, State, given
@@ -20,6 +22,8 @@ from drnmf.models.drnmf import compressed, eigenvector, weighted_alpha
 from drnmf.models.graph import Frame, Graph
 from drnmf.models.masks import MASK_FLOOR, dictionary_mask, split_sources
 from drnmf.signal.arrays import Samples
+
+_SILENCE = 1e-3  # sum of a frame's magnitudes
 
 
 class Layers(nn.Module):
@@ -41,9 +45,8 @@ class Layers(nn.Module):
         self.log_h0.fill_(math.log(epsilon))
 
     def acting(self, W_FN: Tensor) -> prior.Layers:
-        """As they act with a dictionary."""
-        W_KFN = W_FN.expand(len(self.log_alpha), -1, -1)
-        alpha_KN = weighted_alpha(W_KFN, self.log_alpha, self.log_weight)
+        """As they act with a dictionary; with one for each sequence, so are step sizes."""
+        alpha_KN = weighted_alpha(W_FN[..., None, :, :], self.log_alpha, self.log_weight)
         return prior.Layers(alpha_KN, self.log_sparsity.exp(), self.log_h0.exp())
 
 
@@ -157,20 +160,24 @@ class PriorDRNMF(Separator):
         return compressed(magnitude, None, level=level, power=power)[0]
 
     def separate(self, magnitude: Tensor, state: State | None = None) -> tuple[Tensor, State]:
-        """Mask (B, T, F) for magnitudes (B, T, F); the state is h, g (B, N), c (B, U) and the level (B, 2)."""
-        weights = self.weights()
+        """Mask (B, T, F) for magnitudes (B, T, F); the state is h, g (B, N), c (B, U) and the level (B, 2).
+
+        While the network is trained, noise atoms (B, F, R) may follow: those of each sequence (`moved`).
+        """
         state = self.start(len(magnitude)) if state is None else state
+        h_BN, g_BN, c_BU, loudness_B2, *moved = state
+        weights, memory = self.weights(*moved), [h_BN, g_BN, c_BU]
         if magnitude.shape[1] == 0:
             return magnitude, state
-        *memory, loudness_B2 = state
         x_BTF, loudness = compressed(magnitude, loudness_B2, level=self.level, power=self.power)
-        if self.network is not None and self.network.takes(x_BTF):
+        if self.network is not None and not moved and self.network.takes(x_BTF):
             weighted_BTN, gain_BT1, *memory = self.network.weighted(x_BTF, *memory)
         else:
             h_BTN, c_BTU, memory = self._explained(x_BTF, memory, weights)
             weighted_BTN = weights.scale_N * prior.weights(c_BTU, self.expectation()) * h_BTN
             gain_BT1 = prior.gains(c_BTU, self.expectation())
-        return gain_BT1 * dictionary_mask(weighted_BTN, weights.W_FN, self.n_speech), (*memory, *loudness)
+        mask = gain_BT1 * dictionary_mask(weighted_BTN, weights.W_FN, self.n_speech)
+        return mask, (*memory, *loudness, *moved)
 
     def start(self, n_sequences: int) -> State:
         """The state before the first frame."""
@@ -189,6 +196,14 @@ class PriorDRNMF(Separator):
         change_KBTN = prior.sparsity_change(c_BTU, explainer.sparsity_KN, self.expectation())
         h_BTN = _scan(x_BTF, W_FN, explainer, h_BN, change_KBTN)
         return h_BTN, c_BTU, [h_BTN[:, -1], g_BTN[:, -1], c_BTU[:, -1]]
+
+    @torch.no_grad()
+    def moved(self, magnitude_BTF: Tensor) -> Tensor:
+        """Noise atoms (B, F, R) that have moved towards samples, to train with; zeros where a sample is silent."""
+        heard_BT1 = magnitude_BTF.sum(2, keepdim=True) > _SILENCE
+        x_BTF = torch.where(heard_BT1, self.features(magnitude_BTF, self.config), 0)
+        W_BFR = moved_atoms(x_BTF, self.dictionary()[:, self.n_speech :])
+        return torch.where(heard_BT1.any(1, keepdim=True), W_BFR, 0)
 
     def adapted(self, samples: Sequence[Samples]) -> Self:
         """A network whose noise atoms have moved."""
@@ -233,11 +248,16 @@ class PriorDRNMF(Separator):
         mask = graph.node("Mul", graph.dictionary_mask(weighted, W_FN, self.n_speech), gain)
         return mask, [next_h, next_g, c, loudness]
 
-    def weights(self) -> Weights:
-        """The weights as they act."""
+    def weights(self, moved_BFR: Tensor | None = None) -> Weights:
+        """The weights as they act, for sequences with noise atoms of their own where these are not zero."""
         if self._frozen is not None:
             return self._frozen
         W_FN = self.dictionary()
+        if moved_BFR is not None:
+            speech_FS, noise_FR = W_FN.tensor_split([self.n_speech], 1)
+            carried_BFR = moved_BFR + noise_FR - noise_FR.detach()  # where the network's own go, there these go
+            own_BFR = torch.where(moved_BFR.any(1, keepdim=True).any(2, keepdim=True), carried_BFR, noise_FR)
+            W_FN = torch.cat([speech_FS.expand(len(own_BFR), -1, -1), own_BFR], 2)
         return Weights(W_FN, self.listener.acting(W_FN), self.explainer.acting(W_FN), self.log_scale.exp())
 
     def dictionary(self) -> Tensor:
@@ -286,6 +306,12 @@ def _remembered(gru: nn.GRU, g_BTN: Tensor, c0_BU: Tensor) -> Tensor:
 
 
 def _scan(x_BTF: Tensor, W_FN: Tensor, layers: prior.Layers, h0_BN: Tensor, change_KBTN: Tensor | None) -> Tensor:
+    """Activations, with one dictionary or with one for each sequence."""
+    if W_FN.ndim == 3:
+        alpha_BKN, sparsity_KN = layers.alpha_KN, layers.sparsity_KN
+        return scan_own(
+            x_BTF, W_FN, alpha_BKN=alpha_BKN, sparsity_KN=sparsity_KN, h0_BN=h0_BN, sparsity_KBTN=change_KBTN
+        )
     return scan(
         x_BTF,
         W_FN.expand(len(layers.alpha_KN), -1, -1),

@@ -14,6 +14,7 @@ from torch import Tensor
 from drnmf.data.endless import Chunk
 from drnmf.errors import DivergedError
 from drnmf.models.base import Separator, State
+from drnmf.signal.spectra import analyse
 from drnmf.training.backpropagation import CHECK_EVERY, Backpropagation
 from drnmf.training.losses import Loss
 from drnmf.training.optimiser import AveragedAdam
@@ -79,7 +80,7 @@ class EndlessBackpropagation(Backpropagation):
         """One step, at the rate of this moment."""
         if self._chunk is None:
             self._chunk = Chunk(*(t.clone() for t in chunk))
-            self._state = tuple(s.detach().clone() for s in self.model.start(len(chunk.noisy)))
+            self._state = tuple(s.detach().clone() for s in self._start(chunk))
             self._sums = self._sums.to(self.device)
         for place, tensor in zip(self._chunk, chunk, strict=True):
             place.copy_(tensor)
@@ -104,7 +105,7 @@ class EndlessBackpropagation(Backpropagation):
         assert chunk is not None
         self.model.zero_grad(set_to_none=True)
         X, Y = chunk.spectra()
-        start = self.model.start(len(chunk.reset))
+        start = self._start(chunk)
         state = tuple(_begun(chunk.reset, *both) for both in zip(start, self._state, strict=True))
         mask, after = self.model.separate(X.abs(), state)
         total, count = self.loss(mask, X, Y, chunk.mask())
@@ -116,6 +117,11 @@ class EndlessBackpropagation(Backpropagation):
         finite = loss.isfinite()
         self._sums += torch.stack([torch.where(finite, loss, 0).double(), finite.double()])
         return loss
+
+    def _start(self, chunk: Chunk) -> State:
+        """The state before a walk, with what a sample of its noise says where there are samples."""
+        start = self.model.start(len(chunk.reset))
+        return (*start, self.model.moved(analyse(chunk.sample).abs())) if chunk.sample.shape[1] else start
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Nothing: the optimiser looks at the gradients."""

@@ -63,6 +63,8 @@ class EndlessSettings(Settings):
     """Share with the bandwidth of telephones and codecs."""
     waiting_share: Share = 0.0
     """Share in which the noise is heard alone at first, for up to 5 s."""
+    sample_share: Share = 0.0
+    """Share before which the network learns the noise from a sample (`maths.adaptation`)."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:

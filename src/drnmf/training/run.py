@@ -66,6 +66,8 @@ def train(recipe: Recipe, folder: str | Path, *, dictionaries: Path | None = Non
             path = dictionaries or folder / DICTIONARIES
             W = make_dictionaries(recipe, path, training, wait=_rank() > 0, progress=progress)
         model = initial_model(recipe.model, W, recipe.training.seed)
+        if recipe.data.endless and recipe.data.endless.sample_share:
+            model.moved(model.like.new_zeros(1, 1, model.n_features))  # which refuses where it cannot
     if not model.trainable:
         save_model(model, folder)
         return
