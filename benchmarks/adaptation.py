@@ -1,0 +1,115 @@
+"""What a sample of the noise is worth: `python -m benchmarks.adaptation default`.
+
+Every mixture is enhanced by the model as it is, and by the model after it has learned the noise from a sample: so many
+seconds of the same background that end where the mixture begins (where there are none before it, those that follow it),
+of another mixture's background, or with speech of another mixture in its first third, as loud as the noise. Sound goes
+through as a file and, marked so, as a stream. Means by set of SI-SDR and, where it is cheap, PESQ go to
+docs/results/adaptation.json. DRNMF_CORPUS names the corpus.
+"""
+
+import argparse
+import json
+import os
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple
+
+import numpy as np
+import soundfile
+import torch
+
+from benchmarks.measure import commit, machine
+from benchmarks.quality import QUIETER, RATE, SETS, Sound, Task, sounds, tasks
+from drnmf import Streamer, enhance, stft
+from drnmf.data.mixing import Mixture
+from drnmf.models.folders import load_ready
+from drnmf.signal.metrics import pesq, si_sdr
+
+RESULTS = Path(__file__).parents[1] / "docs" / "results" / "adaptation.json"
+NONE, USUAL = "nothing", "3 s"
+SECONDS = (1, 2, 3, 5, 10)
+OTHER, SPOKEN, STREAM = "3 s of another noise", "3 s, a third with speech", "as a stream"
+
+
+class Pair(NamedTuple):
+    """A mixture, and another one of the same set."""
+
+    task: Task
+    other: Task
+
+
+def before(mixture: Mixture, length: int, seconds: float) -> Sound:
+    """Noise that ends where the mixture begins, or else begins where it ends."""
+    n = round(seconds * RATE)
+    start = mixture.offset - n if mixture.offset >= n else mixture.offset + length
+    sound, _ = soundfile.read(mixture.background, start=start, frames=n, dtype="float32")
+    return np.asarray(sound)
+
+
+def samples(pair: Pair, length: int, cases: tuple[str, ...]) -> Iterator[tuple[str, Sound | None]]:
+    for case in cases:
+        if case == NONE:
+            yield case, None
+        elif case == OTHER:
+            yield case, before(pair.other.mixture, length, 3)
+        elif case == SPOKEN:
+            noise, speech = before(pair.task.mixture, length, 3), sounds(pair.other)[1][:RATE]
+            third = noise[: len(speech)]
+            third += speech * np.linalg.norm(third) / max(np.linalg.norm(speech), 1e-9)
+            yield case, noise
+        else:
+            yield case, before(pair.task.mixture, length, float(case.split()[0]))
+
+
+def streamed(model: Any, x: Sound) -> Sound:
+    streamer = Streamer(model)
+    return np.concatenate([streamer.feed(x), streamer.flush()])
+
+
+def score_pair(pair: Pair, name: str) -> dict[str, float]:
+    """SI-SDR by case; PESQ with nothing and with the usual sample."""
+    model = load_ready(name)
+    x, y = sounds(pair.task)
+    cases = (NONE, USUAL) if pair.task.set in QUIETER else (NONE, *(f"{s} s" for s in SECONDS), OTHER, SPOKEN)
+    found = {}
+    for case, sample in samples(pair, len(x), cases):
+        knowing = model if sample is None else model.adapted([abs(stft(sample))])
+        enhanced = enhance(x, RATE, knowing)
+        found[case] = score(enhanced, y)
+        if case in (NONE, USUAL):
+            found[f"{case}: PESQ"] = pesq(torch.from_numpy(enhanced), torch.from_numpy(y))
+            found[f"{case}, {STREAM}"] = score(streamed(knowing, x), y)
+    return found
+
+
+def score(enhanced: Sound, clean: Sound) -> float:
+    return si_sdr(torch.from_numpy(enhanced), torch.from_numpy(clean)).item()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.adaptation", description=__doc__.split("\n")[0])
+    parser.add_argument("model", nargs="?", default="default")
+    parser.add_argument("--sets", nargs="+", default=[*SETS, "20 dB", "clean"])
+    parser.add_argument("--every", type=int, default=1, help="only every so-many-th mixture of each SNR")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("-o", "--output", type=Path, default=RESULTS)
+    arguments = parser.parse_args()
+    assert "DRNMF_CORPUS" in os.environ, "DRNMF_CORPUS must name the corpus"
+    found: dict[str, Any] = {"commit": commit(), "machine": machine(), "every": arguments.every, "sets": {}}
+    with ProcessPoolExecutor(arguments.jobs, mp_context=get_context("spawn")) as pool:
+        for name in arguments.sets:
+            listed = tasks([name], arguments.every)
+            pairs = [Pair(task, listed[(i + 7) % len(listed)]) for i, task in enumerate(listed)]
+            rows = list(pool.map(partial(score_pair, name=arguments.model), pairs, chunksize=2))
+            means = {case: round(fmean(row[case] for row in rows), 3) for case in rows[0]}
+            found["sets"][name] = {"count": len(rows), **means}
+            print(name, found["sets"][name], flush=True)
+            arguments.output.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
