@@ -93,6 +93,12 @@ def live(
     strength: Strength = 1.0,
     max_attenuation: MaxAttenuation = None,
     separate_channels: SeparateChannels = False,
+    learn_noise: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Learn the noise from the first seconds, such as 3; do not speak.")
+    ] = 0.0,
+    keep_learning: Annotated[
+        bool, typer.Option("--keep-learning", help="Learn the noise wherever nobody speaks.")
+    ] = False,
     devices: Annotated[bool, typer.Option("--devices", help="List the sound devices, and exit.")] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -104,6 +110,6 @@ def live(
         return
     pair = input_device, output_device
     settings: dict[str, Any] = {"strength": strength, "max_attenuation": max_attenuation}
-    settings |= {"separate_channels": separate_channels}
+    settings |= {"separate_channels": separate_channels, "learn_noise": learn_noise, "keep_learning": keep_learning}
     console = terminal.stderr if terminal.talks() else Console(quiet=True)
     sound.run(model, *pair, rate, channels=channels, block_ms=block, console=console, **settings)

@@ -6,6 +6,7 @@ Where `steps.c` is not compiled, PyTorch does the same, slower. Nothing here nee
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -221,7 +222,13 @@ class Stream:
         most: of a bin that is returned, from 0 to 1.
         top: if given, one more row of the output holds the share that is removed in these bins.
         silence: where the magnitudes in these bins add up to less, that share is scaled down.
+
+    Attributes:
+        watch: if set, it is called with the magnitudes (F,) and the mask (F,) of every frame, valid until it returns.
+            What it returns, if not None, is the network to go on with.
     """
+
+    watch: Callable[[Samples, Samples], Packed | None] | None = None
 
     def __init__(
         self,
@@ -244,13 +251,16 @@ class Stream:
         # sound passes through buffers of our own: asking numpy for an address at every call would take too long
         self._in, self._out = np.zeros((channels, _SAMPLES), dtype), np.zeros((rows, _SAMPLES + HOP), dtype)
         room, active = _room(struct, channels, dtype)
+        self._seen = np.zeros(struct.F + 2 * struct.N, dtype)
+        self._magnitude, self._mask = room[2 * channels * BINS :][:BINS], self._seen[:BINS]  # where C leaves them
         arrays = (window, turns, self._waiting, self._tail, self._state, self._in, self._out, room, active)
         pointers = (library.address("a buffer", array, array.shape, array.dtype) for array in arrays)
         sizes = (channels, _SAMPLES, _SAMPLES + HOP, 0, *bins)
         self._stream = _Stream(ctypes.addressof(struct), *sizes, strength, most, silence, 0.0, 0.0, *pointers)
         self._address = ctypes.c_void_p(ctypes.addressof(self._stream))
         self._silent = silent
-        self._memory = network, struct, window, turns, room, active  # keeps alive what the addresses above point to
+        self._network = network, struct  # this and the next keep alive what the addresses above point to
+        self._memory = window, turns, room, active
         self._feed = library.function("feed", dtype)
         self._alone = Alone("a stream")
         self.start()
@@ -279,20 +289,53 @@ class Stream:
             self._waiting[:], self._tail[:], self._state[:] = 0, 0, self._silent
             self._stream.waits, self._stream.loudness, self._stream.peak = WINDOW - HOP, 0.0, 0.0
 
+    def replace(self, network: Packed) -> None:
+        """Go on with another network of the same sizes, from the next frame on; all sound on its way stays."""
+        with self._alone:
+            self._replace(network)
+
+    def _replace(self, network: Packed) -> None:
+        struct, before = network.struct(), self._network[1]
+        _check_stream(struct, network.silent, len(self._in), None)
+        if _sizes(struct) != _sizes(before) or network.silent.dtype != self._silent.dtype:
+            raise InputError("a stream goes on with a network of the same sizes and type only")
+        self._stream.network = ctypes.addressof(struct)
+        self._network, self._silent = (network, struct), network.silent
+
     def feed(self, x: Samples) -> Samples:
         """Take the next samples (channels, n); return what is removed from those they complete (rows, hops x HOP)."""
         channels = len(self._in)
         if x.ndim != 2 or len(x) != channels or x.dtype.kind != "f":
             raise InputError(f"a stream takes samples ({channels}, n), got {x.shape} of {x.dtype}")
         with self._alone:
+            if self.watch is not None:
+                return self._feed_watched(x, self.watch)
             parts = [self._feed_some(x[:, i : i + _SAMPLES]) for i in range(0, max(1, x.shape[1]), _SAMPLES)]
         return parts[0] if len(parts) == 1 else np.concatenate(parts, 1)
+
+    def _feed_watched(self, x: Samples, watch: Callable[[Samples, Samples], Packed | None]) -> Samples:
+        """Frame by frame."""
+        self._stream.seen = self._seen.ctypes.data
+        parts = [self._out[:, :0]]
+        while x.shape[1]:
+            missing = WINDOW - self._stream.waits
+            parts.append(self._feed_some(x[:, :missing]))
+            x = x[:, missing:]
+            following = watch(self._magnitude, self._mask) if parts[-1].size else None
+            if following is not None:
+                self._replace(following)
+        return np.concatenate(parts, 1)
 
     def _feed_some(self, x: Samples) -> Samples:
         n = x.shape[1]
         self._in[:, :n] = x
         hops = self._feed(self._address, n)
         return self._out[:, : hops * HOP].copy()
+
+
+def _sizes(network: CNetwork) -> tuple[int, ...]:
+    """What a stream's memory depends on."""
+    return network.F, network.N, network.F_step, network.prior.U
 
 
 def _room(network: CNetwork, channels: int, dtype: np.dtype[Any]) -> tuple[Samples, npt.NDArray[np.int32]]:

@@ -1,7 +1,7 @@
 """What every model answers: a mask for magnitudes, how it begins, streams and is exported, what can be seen of it."""
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Protocol, Self
 
 import torch
@@ -23,6 +23,10 @@ class SoundStream(Protocol):
 
     strength: float  # the share of it that comes out; it may change between two blocks
     most: float  # of a bin that comes out; so may this
+    watch: Callable[[Samples, Samples], Any] | None  # sees every frame: `engines.streams.Stream` explains it
+
+    def replace(self, network: Any) -> None:
+        """Go on with another network of the same sizes, from the next frame on; all sound on its way stays."""
 
     def start(self) -> None:
         """Start anew, after a window of zeros whose frame is done."""
@@ -131,7 +135,7 @@ class Separator(nn.Module):
 
     def numbers(self) -> tuple[dict[str, Samples], str]:
         """Its weights in double precision by name, and the type that they have: what `models.packed` takes."""
-        arrays = {name: tensor.detach().double().numpy() for name, tensor in self.state_dict().items()}
+        arrays = {name: as_array(tensor.double()) for name, tensor in self.state_dict().items()}
         return arrays, type_name(self.like.dtype)
 
     def moved(self, magnitude_BTF: Tensor) -> Tensor:

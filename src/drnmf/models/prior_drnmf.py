@@ -211,7 +211,8 @@ class PriorDRNMF(Separator):
         log_W = prior_packed.adapted(prior_packed.Options(**self.config), weights, samples)["log_W"]
         model = copy.deepcopy(self)
         model.log_W.data = torch.from_numpy(log_W).to(self.log_W)
-        return model
+        model._frozen = model.network = None
+        return model if self._frozen is None else model.freeze()
 
     def freeze(self) -> Self:
         """A copy to be used as it is, its weights computed once, and packed for C where that can be used."""

@@ -19,6 +19,7 @@ from rich.text import Text
 from drnmf.errors import InputError
 from drnmf.parallel import use_one_thread
 from drnmf.signal.audio import Samples
+from drnmf.use.learning import SHORTEST
 from drnmf.use.streaming import Streamer
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 _FLOOR_DB = -60  # the left end of the meters
 _WIDTH = 40
+_LONGEST = 60  # seconds of noise to learn from: more takes long, and says no more
+_LEARNING = "learning the noise"
 
 
 class Meter:
@@ -36,6 +39,7 @@ class Meter:
         self.heard_db = self.given_db = -math.inf
         self.load = 0.0
         self.gaps = 0
+        self.remark = ""
 
     def report(self, heard: Samples, given: Samples, load: float) -> None:
         """Take the block that came in, the one that goes out, and the share of real time that it took."""
@@ -47,11 +51,22 @@ class Meter:
         lines = [_bar("in ", self.heard_db), _bar("out", self.given_db)]
         self.heard_db = self.given_db = -math.inf  # the highest since the last drawing
         status = Text(f"load {self.load:4.0%}   gaps {self.gaps}   Ctrl-C ends", style="dim")
-        return Text("\n").join([*lines, status])
+        return Text("\n").join([*lines, status, *([Text(self.remark)] if self.remark else [])])
 
 
-def pump(source: Iterable[Samples], sink: Callable[[Samples], None], streamer: Streamer, meter: Meter) -> None:
-    """Blocks of `source` through `streamer` into `sink`; when the source ends, also what the streamer still holds."""
+def pump(
+    source: Iterable[Samples],
+    sink: Callable[[Samples], None],
+    streamer: Streamer,
+    meter: Meter,
+    *,
+    learn_noise: float = 0.0,
+) -> None:
+    """Blocks of `source` through `streamer` into `sink`; when the source ends, also what the streamer still holds.
+
+    From the first `learn_noise` seconds the streamer learns the noise.
+    """
+    source = listened(source, learn_noise, streamer, meter) if learn_noise else source
     for block in source:
         start = perf_counter()
         done = streamer.feed(block)
@@ -62,6 +77,33 @@ def pump(source: Iterable[Samples], sink: Callable[[Samples], None], streamer: S
     sink(streamer.flush())
 
 
+def listened(source: Iterable[Samples], seconds: float, streamer: Streamer, meter: Meter) -> Iterator[Samples]:
+    """Blocks as they come; once they have lasted so long, `streamer` learns the noise from them."""
+    rate = streamer.sample_rate
+    blocks: list[Samples] = []
+    missing = round(seconds * rate)
+    for block in source:
+        if missing > 0:
+            blocks.append(block.copy())
+            missing -= block.shape[1]
+            meter.remark = f"listening to the noise, {math.ceil(missing / rate)} s more: please do not speak"
+            if missing <= 0:
+                meter.remark = _learn(streamer, np.concatenate(blocks, 1))
+                blocks.clear()
+        elif meter.remark == _LEARNING and not streamer.learning:
+            meter.remark = f"knows the noise of the first {seconds:g} s"
+        yield block
+
+
+def _learn(streamer: Streamer, noise: Samples) -> str:
+    """What to remark. A microphone that is switched off must not end the sound."""
+    try:
+        streamer.learn_noise(noise)
+    except InputError as error:
+        return f"nothing learned: {error}"
+    return _LEARNING
+
+
 def run(
     model: "Separator | PackedModel | str | Path",
     input_device: str | None = None,
@@ -70,20 +112,24 @@ def run(
     *,
     channels: int = 1,
     block_ms: float = 8.0,
+    learn_noise: float = 0.0,
     console: Console,
     **settings: Any,
 ) -> Meter:
     """Enhance what a device hears, until Ctrl-C, and draw meters on the console; `drnmf live --help` has the options.
 
     A device is a number or part of a name in `devices`. Where it is None the system chooses, and so for the rate.
-    `settings` are those of `Streamer`.
+    `settings` are those of `Streamer`. What it learns it learns in a thread, so that the sound goes on.
     """
+    if learn_noise and not SHORTEST <= learn_noise <= _LONGEST:
+        raise InputError(f"a noise is learned from {SHORTEST} to {_LONGEST} s of sound, got {learn_noise:g}")
     if not 1 <= block_ms <= 1000:
         raise InputError(f"a block must last 1 to 1000 ms, got {block_ms:g}")
     use_one_thread()
     sounddevice = _sounddevice()
     source, target = (_choose(sounddevice, *which) for which in ((input_device, "input"), (output_device, "output")))
     rate = sample_rate or round(source["default_samplerate"])
+    settings |= {"learn_aside": bool(learn_noise or settings.get("keep_learning"))}
     streamer, block = Streamer(model, rate, channels=channels, **settings), round(rate * block_ms / 1000)
     meter, pair = Meter(), (source["index"], target["index"])
     with _as_input_error(sounddevice, f"{source['name']} and {target['name']} cannot be opened at {rate} Hz"):
@@ -94,7 +140,7 @@ def run(
     ends = _Ends(stream, block, meter)
     drawing = Live(meter, console=console, refresh_per_second=10, transient=True)
     with _as_input_error(sounddevice, "the sound device stopped"), stream, drawing, suppress(KeyboardInterrupt):
-        pump(ends.heard(), ends.play, streamer, meter)
+        pump(ends.heard(), ends.play, streamer, meter, learn_noise=learn_noise)
     return meter
 
 

@@ -26,8 +26,11 @@ from drnmf.parallel import Alone
 from drnmf.signal import BINS, HOP, SAMPLE_RATE, WINDOW
 from drnmf.signal.audio import Array, Resampler, Samples, as_array, check_form, like
 from drnmf.signal.short_filters import ShortResampler, takes
+from drnmf.use.learning import Learner, check_sample, is_silent
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from torch import Tensor
 
     from drnmf.models.base import Separator, SoundStream
@@ -51,6 +54,9 @@ class Streamer:
         strength: how much of the noise to remove, from 0 (nothing) to 1 (all that the mask says).
         max_attenuation: by how many dB a part of the spectrum is lowered at most; None for no limit.
         separate_channels: a mask for each channel, for a microphone each; else one for all keeps voices in their place.
+        keep_learning: adapt to the noise in the pauses of speech.
+        learn_aside: learn in a thread, and go on with it when it is done, for sound that must not wait; else the sound
+            does not depend on how fast the machine is.
 
     Examples:
         >>> import numpy as np
@@ -71,13 +77,18 @@ class Streamer:
         strength: float = 1.0,
         max_attenuation: float | None = None,
         separate_channels: bool = False,
+        keep_learning: bool = False,
+        learn_aside: bool = False,
     ) -> None:
         check_form(sample_rate, channels)
         self._sample_rate, self._channels = int(sample_rate), channels
         self._max_attenuation = max_attenuation
         limits = {"strength": _checked_strength(strength), "most": _most(max_attenuation)}
         groups = [1] * channels if separate_channels else [channels]
+        model = _ready(model)
         self._streams = _streams(model, self.sample_rate, groups, **limits)
+        worker = _worker() if learn_aside else None
+        self._learners = [Learner(model, stream, keeps=keep_learning, worker=worker) for stream in self._streams]
         self._groups, ends = groups, np.cumsum(groups).tolist()
         self._rows = [slice(end - size, end) for size, end in zip(groups, ends, strict=True)]
         self._like: Any = np.empty((channels, 0), np.float32)
@@ -125,6 +136,8 @@ class Streamer:
             remover if at_16_khz else _TwoBands(remover, size, self.sample_rate)
             for remover, size in zip(removers, self._groups, strict=True)
         ]
+        for learner in self._learners:
+            learner.start()
         self._input = _Queue(self.channels)
         self._unheard = 0  # samples of output that nobody waits for
 
@@ -155,6 +168,36 @@ class Streamer:
             expected = f"({self.channels}, samples): transpose it, or make the Streamer with other channels="
             raise InputError(f"a block of shape {tuple(x.shape)}, but this stream takes blocks of {expected}")
         return samples
+
+    def _parts(self, x: Samples) -> list[Samples]:
+        """Channels that share a mask."""
+        return [x[rows] for rows in self._rows]
+
+    def learn_noise(self, samples: "Tensor | Samples") -> None:
+        """Learn a noise from a sample of it: at least 0.3 s, better 3 s, shaped as blocks are, and without speech.
+
+        It may come before the first block or between two. The network's noise atoms move towards the sample; the stream
+        goes on as it was, with these atoms from the next frame on. They stay after `flush`, until `forget_noise` or
+        another `learn_noise`, which starts from the first atoms again. A silent channel with a mask of its own learns
+        nothing.
+        """
+        x = self._block(samples)
+        check_sample(x, self.sample_rate)
+        for learner, part in zip(self._learners, self._parts(x), strict=True):
+            if is_silent(part):
+                learner.forget()
+            else:
+                learner.learn(part.copy(), self.sample_rate)
+
+    def forget_noise(self) -> None:
+        """Go on as if no noise had been learned."""
+        for learner in self._learners:
+            learner.forget()
+
+    @property
+    def learning(self) -> bool:
+        """Whether a noise is being learned that the next block will not profit from yet."""
+        return any(learner.busy for learner in self._learners)
 
     def listen_ahead(self, x: "Tensor | Samples") -> None:
         """Hear how the sound begins, given as to `feed`, before its first sample is fed.
@@ -193,7 +236,9 @@ class Streamer:
             remedy = "divide by 32768" if np.isfinite(peak) else "there must be no NaN or infinite ones"
             raise InputError(f"samples reach {peak:g}, but full scale is 1; {remedy}")
         self._input.put(x)
-        parts = [remover.feed(x[rows], last=last) for remover, rows in zip(self._removers, self._rows, strict=True)]
+        for learner in self._learners:
+            learner.go_on()
+        parts = [remover.feed(part, last=last) for remover, part in zip(self._removers, self._parts(x), strict=True)]
         removed = parts[0] if len(parts) == 1 else np.concatenate(parts)
         if not np.isfinite(removed).all():
             raise InputError("the model's mask is not finite: its layers diverge, or its weights are damaged")
@@ -203,6 +248,12 @@ class Streamer:
         if last:
             self._start()
         return kept[:, unheard:], removed[:, unheard:].astype(kept.dtype, copy=False)
+
+
+def _worker() -> "Executor":
+    from concurrent.futures import ThreadPoolExecutor  # only here: nobody else should wait for its import
+
+    return ThreadPoolExecutor(1, "learns a noise")
 
 
 def _checked_strength(strength: float) -> float:
@@ -220,17 +271,21 @@ def _most(max_attenuation: float | None) -> float:
     return float(1 - 10 ** (-max_attenuation / 20))
 
 
-def _streams(
-    model: "Separator | PackedModel | str | Path", rate: int, groups: Sequence[int], **settings: Any
-) -> "list[SoundStream]":
-    """What makes a mask and applies it, for each group of so many channels, with one copy of the model.
-
-    Compiled if the model has such a form, else PyTorch's.
-    """
+def _ready(model: "Separator | PackedModel | str | Path") -> "Separator | PackedModel":
+    """A copy for sound at 16 kHz, its weights computed once."""
     model = load_ready(model) if isinstance(model, str | Path) else model
     if model.n_features != BINS:
         raise InputError(f"the model takes frames of {model.n_features} bins, sound at 16 kHz has {BINS}")
-    model = model.ready()  # its weights computed once
+    return model.ready()
+
+
+def _streams(
+    model: "Separator | PackedModel", rate: int, groups: Sequence[int], **settings: Any
+) -> "list[SoundStream]":
+    """What makes a mask and applies it, for each group of so many channels.
+
+    Compiled if the model has such a form, else PyTorch's.
+    """
     highest = min(rate, SAMPLE_RATE) / 2
     top = slice(*(round(WINDOW * part * highest / SAMPLE_RATE) for part in _TOP))
     settings |= {"top": None if rate == SAMPLE_RATE else top, "silence": _SILENCE}

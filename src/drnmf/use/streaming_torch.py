@@ -1,12 +1,14 @@
 """Sound through the mask of a model that has no compiled form, by PyTorch: the same as `engines.streams.Stream`."""
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from drnmf.models.base import Separator
 from drnmf.signal import BINS, HOP, WINDOW
-from drnmf.signal.audio import Samples
+from drnmf.signal.audio import Samples, as_array
 from drnmf.signal.spectra import overlap_add, sqrt_hann
 
 _ROWS = 1024  # frames computed at a time: bounds the memory, however much is fed
@@ -14,6 +16,8 @@ _ROWS = 1024  # frames computed at a time: bounds the memory, however much is fe
 
 class ModelStream:
     """Sound (channels, samples) through a model: what its mask removes, as `stft` and `istft` of the whole have it."""
+
+    watch: Callable[[Samples, Samples], Separator | None] | None = None
 
     def __init__(
         self, model: Separator, *, channels: int, strength: float, most: float, top: slice | None, silence: float
@@ -32,6 +36,10 @@ class ModelStream:
         self._waiting = zeros(self._channels, WINDOW - HOP)  # samples of which later frames will be made
         self._tail = zeros(self._channels + (self._top is not None), WINDOW - HOP)  # output that they will add to
 
+    def replace(self, model: Separator) -> None:
+        """Go on with another model of the same sizes, from the next frame on; all sound on its way stays."""
+        self._model = model
+
     @torch.inference_mode()
     def feed(self, x: Samples) -> Samples:
         """The next samples (channels, n); what they complete, (rows, hops of samples)."""
@@ -46,7 +54,7 @@ class ModelStream:
         first = 0
         while first < T:
             # powers of two: PyTorch remembers a plan for each size that it meets, and blocks of any size would meet all
-            n = min(_ROWS, 2 ** ((T - first).bit_length() - 1))
+            n = min(_ROWS, 2 ** ((T - first).bit_length() - 1)) if self.watch is None else 1
             part = self._step(frames[:, first : first + n])
             out[:, first * HOP :][:, : part.shape[1]] += part
             first += n
@@ -59,6 +67,9 @@ class ModelStream:
         # one magnitude (n, F) for all channels: their root mean square
         magnitude = X[0].abs() if len(X) == 1 else X.abs().square().mean(0).sqrt()
         mask, self._state = self._model.separate(magnitude[None], self._state)
+        if self.watch is not None:
+            following = self.watch(as_array(magnitude[0]), as_array(mask[0, 0]))
+            self._model = self._model if following is None else following
         remove = (self.strength * (1 - mask[0])).clamp_max(self.most)
         removed: Tensor = torch.fft.irfft(remove * X, n=WINDOW) * self._window
         if self._top is not None:
