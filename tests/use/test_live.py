@@ -5,6 +5,7 @@ import subprocess
 import sys
 import types
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import perf_counter
 
@@ -13,6 +14,7 @@ import pytest
 from rich.console import Console
 
 from drnmf import InputError
+from drnmf.models.folders import load_ready
 from drnmf.models.packed import PackedModel
 from drnmf.use import live
 from drnmf.use.streaming import Streamer
@@ -125,6 +127,49 @@ def test_a_device_plays_what_it_heard_less_the_noise(model: PackedModel, monkeyp
     assert meter.gaps == 2
 
 
+class Waiting(ThreadPoolExecutor):
+    """A thread for which everybody waits."""
+
+    def submit(self, work):
+        future = super().submit(work)
+        future.result(timeout=60)
+        return future
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_live_sound_learns_the_noise_without_a_gap(keep: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("drnmf.use.streaming._worker", lambda: Waiting(1))
+    monkeypatch.setattr("drnmf.use.learning.EVERY", 20)
+    x = np.float32(np.append(recording("noise/hum", 48000), sound()[0] + recording("noise/hum", sound().shape[1])))[
+        None
+    ]
+    device = Device(x)
+    meter, _ = run(monkeypatch, device, load_ready("default"), block_ms=10, learn_noise=0.5, keep_learning=keep)
+    assert meter.remark == "knows the noise of the first 0.5 s"
+    assert meter.gaps == 2  # the device's own
+    heard = x[:, : x.shape[1] // 160 * 160]
+    streamer = Streamer(keep_learning=keep)
+    first = streamer.feed(heard[:, :7840])  # the block that completes the sample is the first to profit
+    streamer.learn_noise(heard[:, :8000])
+    expected = np.concatenate([first, streamer.feed(heard[:, 7840:])], 1)
+    played = np.concatenate(device.played).T
+    assert 0 <= played.shape[1] - heard.shape[1] <= 160 + 128
+    silent = played.shape[1] - expected.shape[1]
+    if keep:  # when a thread is done, the sound goes on with the next block, not with the next frame
+        np.testing.assert_array_equal(played[:, silent:][:, :8000], expected[:, :8000])
+    else:
+        np.testing.assert_array_equal(played[:, silent:], expected)
+
+
+def test_what_is_heard_while_it_listens_and_when_there_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    meter, streamer = live.Meter(), Streamer()
+    blocks = live.listened(cut(np.zeros((1, 32000), np.float32), 8000), 1.5, streamer, meter)
+    remarks = [(next(blocks), meter.remark)[1] for _ in range(4)]
+    assert remarks[:2] == ["listening to the noise, 1 s more: please do not speak"] * 2
+    assert remarks[2:] == ["nothing learned: this sample of noise is silent: there is nothing to learn from it"] * 2
+    assert remarks[-1] in meter.__rich__().plain
+
+
 def test_wrong_devices_and_rates_are_one_line(model: PackedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     def refusal(device: Device, **options: object) -> str:
         with pytest.raises(InputError) as error:
@@ -139,6 +184,9 @@ def test_wrong_devices_and_rates_are_one_line(model: PackedModel, monkeypatch: p
     assert "cannot be opened at 12345 Hz: Error opening Stream" in refusal(Device(x), sample_rate=12345)
     assert refusal(Device(x, ends_with=Device.PortAudioError)) == "the sound device stopped: unplugged"
     assert "1 to 1000 ms" in refusal(Device(x), block_ms=0)
+    assert "from 0.3 to 60 s" in refusal(Device(x), learn_noise=0.1)
+    assert "cannot learn a noise" in refusal(Device(x), keep_learning=True)
+    assert "cannot learn a noise" in refusal(Device(x), learn_noise=3)
 
 
 def test_the_list_of_devices(monkeypatch: pytest.MonkeyPatch) -> None:

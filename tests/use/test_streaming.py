@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import drnmf
-from drnmf import InputError, Separator, Streamer
+from drnmf import InputError, Separator, Streamer, load_model
 from drnmf.signal import audio
 from drnmf.use.streaming import _delay
 from examples import MODELS, build, recording, seeded
@@ -68,6 +68,25 @@ def streamed(streamer: Streamer, x: Tensor, block: int) -> Tensor:
 def test_streaming_equals_offline(name, block):
     model, x = build(name).float(), noisy(1.0)
     torch.testing.assert_close(streamed(Streamer(model), x, block), offline(model, x), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_streams_of_pytorch_learn_as_compiled_ones_do(keep, monkeypatch):
+    monkeypatch.setattr("drnmf.use.learning.EVERY", 20)
+    monkeypatch.setattr("drnmf.use.learning.AROUND", 4)
+    model, x, hum = load_model("default"), noisy(0.5), recording("noise/hum").float()[:12000]
+
+    def learning(model: Separator, block: int) -> Tensor:
+        streamer = Streamer(model, keep_learning=keep)
+        first = streamer.feed(hum[:7000])
+        streamer.learn_noise(hum)
+        return torch.cat([first, streamed(streamer, torch.cat([hum[7000:], x]), block)])
+
+    compiled = learning(model, 700)
+    monkeypatch.setattr("drnmf.engines.streams.usable", lambda x: False)
+    plain = streamed(Streamer(model), torch.cat([hum, x]), 700)
+    torch.testing.assert_close(learning(model, 5000), compiled, rtol=0, atol=1e-4)
+    assert (plain - compiled).abs().max() > 1e-2
 
 
 @pytest.mark.parametrize("compiled", [True, False])

@@ -1,12 +1,14 @@
 """Streams of arrays through a compiled model, without PyTorch: `test_streaming` has more, by PyTorch's definition."""
 
 import threading
+from concurrent.futures import Executor, Future
 
 import numpy as np
 import pytest
 
 from drnmf import InputError, Streamer, enhance, istft, stft
 from drnmf.engines import streams
+from drnmf.metrics import si_sdr
 from drnmf.models.folders import load_ready
 from small import recording, small_model
 
@@ -128,3 +130,191 @@ def test_several_streams_at_once_do_not_disturb_each_other():
         thread.join(timeout=60)
     for result in results:
         np.testing.assert_allclose(result, expected, rtol=0, atol=2e-5)
+
+
+def learning(streamer: Streamer, x: np.ndarray, noise: np.ndarray, at: int, block: int = 700) -> np.ndarray:
+    """As `streamed`, with a noise learned before sample `at`, a multiple of the block."""
+    parts = [streamer.feed(x[..., i : i + block]) for i in range(0, at, block)]
+    streamer.learn_noise(noise)
+    return np.concatenate([*parts, streamed(streamer, x[..., at:], block)], -1)
+
+
+def noise_of(name: str, samples: int = 16000) -> np.ndarray:
+    return np.float32(recording(f"noise/{name}", samples))
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """Streams that keep learning take all they hear for pauses, and learn often."""
+    monkeypatch.setattr("drnmf.use.learning.KEPT", 10)
+    monkeypatch.setattr("drnmf.use.learning.AROUND", 4)
+    monkeypatch.setattr("drnmf.use.learning.EVERY", 20)
+
+
+FORMS = [(16000, {}), (44100, {"channels": 2}), (8000, {"channels": 2, "separate_channels": True})]
+
+
+@pytest.mark.parametrize(("rate", "form"), FORMS)
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_stream_that_learns_what_it_knows_gives_the_same_bits(rate, form, keep, monkeypatch, impatient):
+    """So the state, the overlap and the timing go on, between two hops and in the middle of one."""
+    model, learned = MODELS["default"], []
+    monkeypatch.setattr(type(model), "adapted", lambda self, samples: learned.append(samples) or load_ready("default"))
+    x = np.tile(noise_of("hum") + noisy(), (form.get("channels", 1), 1))
+    expected = streamed(Streamer(model, rate, **form), x, 700)
+    given = learning(Streamer(model, rate, **form, keep_learning=keep), x, x, at=7000)
+    np.testing.assert_array_equal(given, expected)
+    assert max(map(len, learned)) == 1 + keep  # the sample, and pauses
+
+
+@pytest.mark.parametrize(("rate", "form"), FORMS)
+def test_a_noise_is_learned_without_a_click(rate, form):
+    x = np.tile(noise_of("hum") + noisy(), (form.get("channels", 1), 1))
+    plain, at = streamed(Streamer(sample_rate=rate, **form), x, 700), 7000
+    y = learning(Streamer(sample_rate=rate, **form), x, x, at)
+    assert y.shape == x.shape
+    late = Streamer(sample_rate=rate, **form).latency
+    np.testing.assert_array_equal(y[:, : at - late], plain[:, : at - late])
+    assert np.abs(y - plain)[:, at:].max() > 0.01
+    steps = np.abs(np.diff(y - plain))
+    assert steps[:, at - late : at + late].max() <= steps[:, at + late :].max()
+
+
+def test_what_is_learned_stays_after_flush_until_it_is_forgotten():
+    model, x = MODELS["default"], noisy()
+    hum, percussion = noise_of("hum"), noise_of("percussion")
+    expected = streamed(Streamer(model.adapted([abs(stft(hum))])), x, 700)
+    streamer = Streamer(model)
+    streamer.learn_noise(percussion)  # the second sample counts, from the first atoms on
+    learning(streamer, x, hum, at=7000)
+    np.testing.assert_array_equal(streamed(streamer, x, 700), expected)
+    np.testing.assert_array_equal(streamed(streamer, x, 500), expected)
+    streamer.forget_noise()
+    streamer.flush()
+    np.testing.assert_array_equal(streamed(streamer, x, 700), streamed(Streamer(model), x, 700))
+
+
+def test_a_learned_noise_is_removed_better():
+    noise = noise_of("hum", 96000)
+    plain, streamer = Streamer(), Streamer()
+    streamer.learn_noise(noise[:48000])
+    left = [np.square(streamed(s, noise[48000:], 700)[8000:]).mean() for s in (plain, streamer)]
+    assert left[1] < left[0] / 2
+
+
+def test_channels_with_masks_of_their_own_learn_from_themselves():
+    x = np.stack([noisy(), noise_of("hum"), noise_of("guitar")])
+    noise = np.stack([0 * noisy(), noise_of("hum"), noise_of("guitar")])
+    together = learning(Streamer(channels=3, separate_channels=True), x, noise, at=7000)
+    np.testing.assert_array_equal(together[0], streamed(Streamer(), x[0], 700))  # it was silent: nothing to learn
+    for i in (1, 2):
+        np.testing.assert_array_equal(together[i], learning(Streamer(), x[i], noise[i], at=7000))
+
+
+@pytest.mark.parametrize(
+    ("sample", "reason"),
+    [
+        (noisy()[:4799], "at least 0.3 s, this one has 0.30 s"),
+        (np.zeros(16000), "silent"),
+        (np.full(16000, 1e-6), "silent"),
+        (np.append(noisy(), np.nan), "NaN"),
+        (np.stack([noisy(), noisy()]), "blocks of"),
+        (np.zeros(16000, np.int16), "float32"),
+    ],
+)
+def test_bad_samples_are_refused_and_do_no_harm(sample, reason):
+    streamer, x = Streamer(MODELS["default"]), noisy()
+    first = streamer.feed(x[:5000])
+    with pytest.raises(InputError, match=reason) as error:
+        streamer.learn_noise(sample)
+    assert "\n" not in str(error.value)
+    y = np.concatenate([first, streamer.feed(x[5000:]), streamer.flush()])
+    np.testing.assert_array_equal(y, streamed(Streamer(MODELS["default"]), x, 5000))
+
+
+def test_models_that_cannot_learn_say_so():
+    with pytest.raises(InputError, match="cannot learn a noise"):
+        Streamer(MODELS["small"]).learn_noise(noisy())
+    for option in ("keep_learning", "learn_aside"):
+        with pytest.raises(InputError, match="cannot learn a noise"):
+            Streamer(MODELS["small"], **{option: True})
+    with pytest.raises(InputError, match="same sizes"):
+        MODELS["default"].stream(channels=1, strength=1.0).replace(MODELS["small"].network)
+
+
+class Later(Executor):
+    """Does what it is given when it is told to."""
+
+    def __init__(self) -> None:
+        self.waiting = []
+
+    def submit(self, work):
+        future = Future()
+        self.waiting.append(lambda: future.set_result(work()))
+        if len(self.waiting) == 1:  # the trial at the beginning
+            self.waiting[0]()
+        return future
+
+
+def test_a_noise_is_learned_aside_while_the_sound_goes_on(monkeypatch):
+    monkeypatch.setattr("drnmf.use.streaming._worker", Later)
+    x, hum = noisy(), noise_of("hum")
+    streamer = Streamer(learn_aside=True)
+    parts = [streamer.feed(x[:3500])]
+    streamer.learn_noise(noise_of("guitar"))
+    streamer.learn_noise(hum)
+    old, new = streamer._learners[0]._worker.waiting[1:]
+    assert streamer.learning
+    parts.append(streamer.feed(x[3500:7000]))
+    new()
+    old()  # too late
+    parts += [streamer.feed(x[7000:]), streamer.flush()]
+    assert not streamer.learning
+    np.testing.assert_array_equal(np.concatenate(parts), learning(Streamer(), x, hum, at=7000))
+
+
+def test_a_thread_learns():
+    x, hum = noisy(), noise_of("hum")
+    streamer = Streamer(learn_aside=True)
+    streamer.learn_noise(hum)
+    streamer._learners[0]._work.result(timeout=60)
+    expected = Streamer()
+    expected.learn_noise(hum)
+    np.testing.assert_array_equal(streamed(streamer, x, 700), streamed(expected, x, 700))
+
+
+def conversation(noise: np.ndarray) -> np.ndarray:
+    """Speech with pauses of a second, over a noise."""
+    names = ("austen_0880", "austen_0890", "austen_0930")
+    speech = np.concatenate([np.pad(recording(f"speech/{name}"), (0, 16000)) for name in names])
+    return np.float32(speech + np.resize(noise, len(speech)))
+
+
+def test_a_stream_that_keeps_learning_learns_the_noise_between_words(monkeypatch):
+    monkeypatch.setattr("drnmf.use.learning.EVERY", 125)
+    noise, speech = noise_of("hum", None), conversation(np.zeros(1))
+    plain, streamer = Streamer(), Streamer(keep_learning=True)
+    for stream in (plain, streamer):
+        streamed(stream, conversation(noise), 700)
+    learned = MODELS["default"].adapted([np.stack(streamer._learners[0]._pauses._frames)])
+    left = [np.square(streamed(Streamer(model), noise[:48000], 700)).mean() for model in (MODELS["default"], learned)]
+    assert left[1] < 0.2 * left[0]
+    spoken = [streamed(stream, speech, 700) for stream in (plain, streamer)]
+    assert not np.array_equal(*spoken)
+    assert si_sdr(spoken[1], speech) > si_sdr(spoken[0], speech) - 1
+
+
+def test_a_stream_that_keeps_learning_does_not_learn_the_speaker(monkeypatch):
+    monkeypatch.setattr("drnmf.use.learning.EVERY", 1)
+    speech = conversation(np.zeros(1))
+    np.testing.assert_array_equal(
+        streamed(Streamer(keep_learning=True), speech, 700), streamed(Streamer(), speech, 700)
+    )
+
+
+def test_what_is_learned_on_the_way_does_not_depend_on_the_blocks(impatient):
+    x = np.stack([noise_of("hum"), noise_of("guitar")])
+    form = {"channels": 2, "keep_learning": True, "separate_channels": True}
+    first, second = (streamed(Streamer(**form), x, block) for block in (16000, 333))
+    np.testing.assert_array_equal(first, second)
+    assert np.abs(first - streamed(Streamer(channels=2, separate_channels=True), x, 700)).max() > 1e-3
