@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from drnmf.models.masks import ratio_mask
     from drnmf.signal import audio
     from drnmf.signal.spectra import istft, stft
+    from drnmf.use.adaptation import adapt
     from drnmf.use.files import enhance
     from drnmf.use.streaming import Streamer
 
@@ -27,7 +28,7 @@ __all__ = ["InputError", "Separator", "audio", "load_model", "save_model"]
 __all__ += ["DRNMF", "DeepNMF", "ISTAMask", "LSTMMask", "OracleMask", "PriorDRNMF", "SistaRNN", "SparseNMFMask"]
 __all__ += ["beta_divergence", "infer_activations", "sparse_nmf", "train_dictionaries"]
 __all__ += ["fista", "ista", "lipschitz", "step_bounds", "warm_start_ista"]
-__all__ += ["Streamer", "enhance", "istft", "ratio_mask", "stft"]
+__all__ += ["Streamer", "adapt", "enhance", "istft", "ratio_mask", "stft"]
 
 _HOMES = {
     "maths.divergence": "beta_divergence",
@@ -38,6 +39,7 @@ _HOMES = {
     "models.folders": "load_model save_model",
     "models.masks": "ratio_mask",
     "signal.spectra": "istft stft",
+    "use.adaptation": "adapt",
     "use.files": "enhance",
     "use.streaming": "Streamer",
 }

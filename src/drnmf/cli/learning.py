@@ -1,4 +1,4 @@
-"""Commands that make a model and judge it: `train`, `evaluate` and `score`."""
+"""Commands that make a model and judge it: `train`, `adapt`, `evaluate` and `score`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from drnmf.cli import terminal
-from drnmf.cli.base import CORES, AsJson, Dnsmos, Epochs, Jobs, Metric, ModelName, Quiet, Save, app
+from drnmf.cli.base import CORES, AsJson, Dnsmos, Epochs, Jobs, Metric, ModelName, Overwrite, Quiet, Save, app
 from drnmf.errors import InputError
 from drnmf.files import check_place
 from drnmf.parallel import stop_like_ctrl_c
@@ -43,6 +43,28 @@ def train(
     settings = settings.replace(training={key: value for key, value in changes.items() if value is not None})
     with terminal.progress() as progress:
         run(settings, output, progress=progress)
+    terminal.say(f"the model is in {output}")
+
+
+@app.command(
+    epilog="Examples: `drnmf adapt default --noise fan.wav -o fan_model`  ·  "
+    "`drnmf adapt default --noise mill.wav --noise street.wav -o my_model`"
+)
+def adapt(
+    model: ModelName,
+    noise: Annotated[
+        list[Path], typer.Option(metavar="FILE", help="A few seconds of your noise alone. Repeat for several.")
+    ],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the model.")],
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+) -> None:
+    """Teach a model your own noise, from a few seconds of it: a new model, in a second, without training."""
+    from drnmf.models.folders import check_new, save_model
+    from drnmf.use.adaptation import adapt_to_files
+
+    check_new(output, model, overwrite)
+    save_model(adapt_to_files(model, noise), output)
     terminal.say(f"the model is in {output}")
 
 

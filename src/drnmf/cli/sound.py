@@ -1,6 +1,7 @@
 """Commands that enhance: `enhance` and `live`."""
 
 import logging
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,12 +14,15 @@ from drnmf.errors import InputError
 from drnmf.parallel import stop_like_ctrl_c, use_one_thread
 
 _LOUDNESS = "Bring the result to this loudness, such as -16 for podcasts. [default: the speech's own]"
+_SAMPLE = "Learn your noise from a file of it, a few seconds. Repeat for several."
+_BETWEEN = "Learn it from the recording, where nobody speaks, such as 0:00 0:03."
+_LEARN = "Learn it from all parts of each recording in which nobody speaks."
 _OUTPUT = "File, FOLDER/, or - for stdout. [default: noisy.enhanced.wav beside noisy.wav]"
 
 
 @app.command(
     epilog="Examples: `drnmf enhance noisy.wav`  ·  `drnmf enhance recordings/ -o clean/ --jobs 4`  ·  "
-    "`drnmf enhance podcast.mp3 --loudness -16`  ·  "
+    "`drnmf enhance podcast.mp3 --loudness -16`  ·  `drnmf enhance noisy.wav --noise-sample fan.wav`  ·  "
     "`sox noisy.wav -t wav - | drnmf enhance - > clean.wav`"
 )
 def enhance(
@@ -32,6 +36,9 @@ def enhance(
     true_peak: Annotated[
         float, typer.Option(metavar="DBTP", help="With --loudness: the limit of peaks.", min=-20, max=0)
     ] = -1.0,
+    noise_sample: Annotated[list[Path] | None, typer.Option(metavar="FILE", help=_SAMPLE)] = None,
+    noise_between: Annotated[tuple[str, str] | None, typer.Option(metavar="FROM TO", help=_BETWEEN)] = None,
+    learn_noise: Annotated[bool, typer.Option("--learn-noise", help=_LEARN)] = False,
     removed: Annotated[Path | None, typer.Option(help="Also write what is removed, to this file or folder.")] = None,
     noise: Annotated[Path | None, typer.Option(hidden=True)] = None,
     format: Annotated[str | None, typer.Option(help="wav, flac, ogg, mp3, ... [default: the input's format]")] = None,
@@ -62,6 +69,11 @@ def enhance(
     settings: dict[str, Any] = {"strength": strength, "max_attenuation": max_attenuation}
     settings |= {"separate_channels": separate_channels, "overwrite": overwrite}
     settings |= {"loudness": loudness, "true_peak": true_peak}
+    settings |= {"noise_samples": noise_sample or [], "learn_noise": learn_noise}
+    if noise_between is not None:
+        if len(inputs) > 1 or inputs[0].is_dir():
+            raise InputError("--noise-between is for one recording; for several, use --noise-sample or --learn-noise")
+        settings["noise_between"] = (_seconds(noise_between[0]), _seconds(noise_between[1]))
     target, is_folder = folders.target(inputs, output, suffix)
     if not is_folder:
         if suffix not in (None, target.suffix.lower()) or shard is not None:
@@ -80,6 +92,16 @@ def enhance(
     terminal.say(folders.summary(result, folders.others(inputs, target, removed)), level)
     if result.failures:
         raise typer.Exit(1)
+
+
+def _seconds(time: str) -> float:
+    """A time as people write it: seconds, m:ss or h:mm:ss, the last with decimals if they like."""
+    if not re.fullmatch(r"(\d+:[0-5]?\d:[0-5]?\d|\d+:[0-5]?\d|\d+)(\.\d*)?", time, re.ASCII):
+        raise InputError(f"{time!r} is no time; write seconds, m:ss or h:mm:ss, such as 83.5 or 1:23.5")
+    seconds = 0.0
+    for part in time.split(":"):
+        seconds = 60 * seconds + float(part)
+    return seconds
 
 
 @app.command(epilog="Examples: `drnmf live`  ·  `drnmf live --devices`  ·  `drnmf live --input 2 --output 'USB'`")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from safetensors import SafetensorError, deserialize
+from safetensors import numpy as arrays_as_bytes
 
 from drnmf.engines import streams
 from drnmf.engines.library import type_name
@@ -41,7 +42,7 @@ _FRONT_END = {"sample_rate": SAMPLE_RATE, "window": WINDOW, "hop": HOP}
 _TYPES = {"F16": np.float16, "F32": np.float32, "F64": np.float64}
 
 
-def save_model(model: "Separator", folder: str | Path) -> None:
+def save_model(model: "Separator | PackedModel", folder: str | Path) -> None:
     """Write `model` into `folder`, which is created if it is missing; a reader never sees a half-written file.
 
     Examples:
@@ -50,16 +51,42 @@ def save_model(model: "Separator", folder: str | Path) -> None:
         >>> load_model("my_lstm").config["n_units"]
         8
     """
+    name, options, weights = _stored(model)
+    digest = sha256(weights).hexdigest()
+    config = {"format": FORMAT, "model": name, **_FRONT_END, "config": options, "sha256": digest}
+    if model.adaptation is not None:
+        config["adaptation"] = model.adaptation
+    make_folder(folder)
+    write_together({Path(folder) / WEIGHTS: weights, Path(folder) / CONFIG: json.dumps(config, indent=2) + "\n"})
+
+
+def check_new(folder: Path, like: str | Path, overwrite: bool) -> None:
+    """Refuse to write a model made from another where a file is, or the other one, or one that may not be replaced."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder}: is a file; a model is a folder, choose another name")
+    if folder.exists() and folder.samefile(_find(like)):
+        raise InputError(f"{folder}: is the input itself; choose another output")
+    if (folder / CONFIG).exists() and not overwrite:
+        raise InputError(f"{folder}: exists already; choose another name, or use --overwrite")
+
+
+def weights_digest(model: "Separator | PackedModel") -> str:
+    """The sha256 that a folder of this model has in its configuration."""
+    return sha256(_stored(model)[2]).hexdigest()
+
+
+def _stored(model: "Separator | PackedModel") -> tuple[str, dict[str, Any], bytes]:
+    """What a folder holds of a model: its kind by name, its options, its weights."""
+    if isinstance(model, PackedModel):
+        options, weights = model.stored()
+        return model.kind, options, arrays_as_bytes.save(weights)
     import safetensors.torch
 
     from drnmf.models.kinds import name_of
 
     name = name_of(model)
-    weights = safetensors.torch.save({k: v.detach().contiguous().cpu() for k, v in model.state_dict().items()})
-    digest = sha256(weights).hexdigest()
-    config = {"format": FORMAT, "model": name, **_FRONT_END, "config": model.config, "sha256": digest}
-    make_folder(folder)
-    write_together({Path(folder) / WEIGHTS: weights, Path(folder) / CONFIG: json.dumps(config, indent=2) + "\n"})
+    tensors = {name: tensor.detach().contiguous().cpu() for name, tensor in model.state_dict().items()}
+    return name, model.config, safetensors.torch.save(tensors)
 
 
 def load_model(folder_or_name: str | Path) -> "Separator":
@@ -99,6 +126,7 @@ def load_model(folder_or_name: str | Path) -> "Separator":
     numbers = [tensor for tensor in model.state_dict().values() if tensor.is_floating_point() or tensor.is_complex()]
     types = {type_name(tensor.dtype) for tensor in numbers}
     _check_numbers(types, lambda: all(bool(tensor.isfinite().all()) for tensor in numbers), folder / WEIGHTS)
+    model.adaptation = _adaptation(config, folder / CONFIG)
     return model.eval()
 
 
@@ -126,6 +154,7 @@ def _load_packed(folder: Path) -> PackedModel | None:
     _check_numbers(types, lambda: all(np.isfinite(array).all() for array in arrays.values()), folder / WEIGHTS)
     weights = {name: array.astype(np.float64) for name, array in arrays.items()}
     model: PackedModel = kind(options, weights, "float64" if types == {"float64"} else "float32")
+    model.adaptation = _adaptation(config, folder / CONFIG)
     return model
 
 
@@ -191,6 +220,14 @@ def _read_config(path: Path) -> dict[str, Any]:
         if config.get(key) != value:
             raise InputError(f"{path}: {key} is {shown(config.get(key))}, this version works with {value}")
     return config
+
+
+def _adaptation(config: Mapping[str, Any], path: Path) -> Mapping[str, Any] | None:
+    """What the configuration says of a noise that was learned, if anything."""
+    adaptation = config.get("adaptation")
+    if adaptation is None or isinstance(adaptation, dict):
+        return adaptation
+    raise InputError(f"{path}: adaptation is {shown(adaptation)}, not a table of what was learned; remove the entry")
 
 
 def _checked_options(kind: Any, options: Any, name: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from drnmf.engines import streams
-from drnmf.errors import InputError
+from drnmf.errors import NEEDS_PYTORCH, InputError
 from drnmf.signal.audio import Samples
 from drnmf.signal.level import levelled
 
@@ -34,6 +34,7 @@ class PackedModel:
     network: streams.Packed
     n_features: int
     n_speech: int  # of the atoms in `spectra`, the first ones
+    adaptation: Mapping[str, Any] | None = None  # from what it has learned a noise, and which atoms moved
 
     def ready(self) -> Self:
         """As it is."""
@@ -49,7 +50,7 @@ class PackedModel:
 
     def stored(self) -> tuple[dict[str, Any], dict[str, Samples]]:
         """Options and weights, as a folder holds them."""
-        raise NotImplementedError
+        raise InputError(f"to save a {self.kind} {NEEDS_PYTORCH}")
 
     def spectra(self) -> dict[str, Samples]:
         """Its dictionaries [W_speech, W_noise] (F, N) by name, as magnitudes; the mask is made with the last."""

@@ -113,7 +113,9 @@ class PackedPriorDRNMF(PackedModel):
 
     def adapted(self, samples: Sequence[Samples]) -> Self:
         """A network whose noise atoms have moved."""
-        return type(self)(self.options, adapted(self.options, self._weights, samples), self._dtype)
+        weights = adapted(self.options, self._weights, samples)
+        log_W = weights["log_W"].astype(self._dtype).astype(np.float64)  # rounded, as a folder will hold it
+        return type(self)(self.options, {**weights, "log_W": log_W}, self._dtype)
 
     def stored(self) -> tuple[dict[str, Any], dict[str, Samples]]:
         """Options and weights, as a folder holds them."""

@@ -5,7 +5,7 @@ along the horizontal axis in seconds, frequencies upwards in kHz, magnitudes are
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 import numpy as np
 
@@ -36,11 +36,20 @@ RANGE_DB = 60.0
 """Depth of the colour scale: what lies further below the largest value is black."""
 _BELOW_PEAK = "dB below each atom's peak"
 _SMALL = 6  # points: the names of single atoms
-_SPEECH, _NOISE = "tab:orange", "tab:blue"
+_SPEECH, _NOISE, _LEARNED = "tab:orange", "tab:blue", "tab:green"
+_FAR = 0.25  # of its length: an atom that has moved so far is marked where names stand
 _TOP_KHZ = SAMPLE_RATE / 2000
 
 
-def layers(W: Mapping[str, Samples], n_speech: int, *, title: str, learned: Mapping[str, Samples]) -> Figure:
+def layers(
+    W: Mapping[str, Samples],
+    n_speech: int,
+    *,
+    title: str,
+    learned: Mapping[str, Samples],
+    moved: Samples | None = None,
+    origin: str = "samples",
+) -> Figure:
     """The dictionaries of a network, layer below layer, and what else its layers have learned.
 
     A column is the same atom in all layers; each source's are sorted by their centre frequency in the last one.
@@ -51,12 +60,16 @@ def layers(W: Mapping[str, Samples], n_speech: int, *, title: str, learned: Mapp
         title: of the whole picture.
         learned: named values of the first K layers, (K, 1) or (K, N), such as step sizes; those of single atoms are
             drawn as their spread.
+        moved: how far each noise atom has moved to learn a noise; they get marks of that size.
+        origin: from what it was learned.
     """
     heights = [1.9 * len(W) + 0.8, *([2.6] if learned else [])]
     figure = Figure(figsize=(11, sum(heights)), layout="constrained")
     figure.suptitle(title)
     parts = figure.subfigures(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
-    _draw_layers(parts[0], W, n_speech)
+    first_row, order = _draw_layers(parts[0], W, n_speech)
+    if moved is not None:
+        _draw_moved(first_row, moved[order], origin)
     if learned:
         all_axes = parts[1].subplots(1, len(learned), squeeze=False)[0]
         for axes, (name, values) in zip(all_axes, learned.items(), strict=True):
@@ -75,6 +88,7 @@ def separation(
     n_speech: int,
     *,
     titles: tuple[str, str] = ("Noisy", "Enhanced"),
+    moved: Samples | None = None,
     most: int = 12,
 ) -> Figure:
     """What a model heard, what it made of it, and why: noisy, enhanced, mask; the atoms that were active, and when.
@@ -90,6 +104,7 @@ def separation(
             of each atom's median, those below it bright.
         n_speech: number of speech atoms.
         titles: those of the noisy and the enhanced spectrogram.
+        moved: how far each noise atom has moved to learn a noise; the names of those that did are green.
         most: how many atoms of each source are drawn: those of which most is seen.
     """
     figure = Figure(figsize=(14, 7 + 1.5 * len(heard)), layout="constrained")
@@ -110,6 +125,9 @@ def separation(
         _draw_changes(axes, values[:, rows], names, f"Their {name} over time")
     for axes in all_axes[:-1]:
         axes.label_outer()
+    if moved is not None:
+        far = {name for name, place in zip(noise_names, noise - n_speech, strict=True) if moved[place] > _FAR}
+        _mark_learned(figure, far)
     return figure
 
 
@@ -179,6 +197,16 @@ def _chosen(W: Samples, weight: Samples, most: int, letter: str) -> tuple[Sample
     return order[places], [f"{letter}{place + 1}" for place in places.tolist()]
 
 
+def _mark_learned(figure: Figure, names: Set[str]) -> None:
+    """The names of these atoms in green, and a word that says why."""
+    for axes in figure.axes:
+        for label in (*axes.get_xticklabels(), *axes.get_yticklabels()):
+            if label.get_text() in names:
+                label.set(color=_LEARNED, fontweight="bold")
+        if axes.get_title().startswith("Noise atoms") and names:
+            axes.set_title(f"{axes.get_title()}; green: learned")
+
+
 def _draw_masking(
     figure: FigureBase,
     magnitude: Samples,
@@ -230,8 +258,19 @@ def _draw_changes(axes: Axes, values: Samples, names: list[str], title: str) -> 
     bar.ax.set_yticklabels([f"{2**tick}" if tick >= 0 else f"1/{2**-tick}" for tick in ticks])
 
 
-def _draw_layers(figure: FigureBase, W: Mapping[str, Samples], n_speech: int) -> None:
-    """A row for each layer, speech on the left and noise on the right."""
+def _draw_moved(row: Sequence[Axes], moved: Samples, origin: str) -> None:
+    """A mark above each column of noise, the larger the further it has moved."""
+    speech_axes, axes = row
+    sizes = 40 * np.square(moved / max(float(moved.max()), 1e-10))
+    above = axes.get_xaxis_transform()
+    places, heights = np.arange(1, len(moved) + 1), np.full(len(moved), 1.035)
+    axes.scatter(places, heights, s=sizes, c=_LEARNED, marker="v", transform=above, clip_on=False, linewidths=0)
+    axes.set_title(f"Noise atoms; green: moved to learn {origin}", pad=12)
+    speech_axes.set_title(speech_axes.get_title(), pad=12)
+
+
+def _draw_layers(figure: FigureBase, W: Mapping[str, Samples], n_speech: int) -> tuple[Sequence[Axes], Samples]:
+    """A row for each layer, speech on the left and noise on the right; the first row, and the order of noise atoms."""
     *_, last = W.values()
     speech, noise = by_frequency(last[:, :n_speech]), by_frequency(last[:, n_speech:]) + n_speech
     all_axes = figure.subplots(len(W), 2, sharex="col", sharey=True, squeeze=False)
@@ -246,6 +285,7 @@ def _draw_layers(figure: FigureBase, W: Mapping[str, Samples], n_speech: int) ->
     for axes in all_axes[-1]:
         axes.set_xlabel("atom, in the order of their frequencies" + (" in the last row" if len(W) > 1 else ""))
     figure.colorbar(image, ax=all_axes, label=_BELOW_PEAK, aspect=10 + 10 * len(W))
+    return all_axes[0], noise - n_speech
 
 
 def _draw_learned(axes: Axes, values: Samples, n_speech: int, title: str) -> None:

@@ -1,9 +1,12 @@
 """What a model has learned, and what it hears in a file: the two pictures of `drnmf show`."""
 
 import io
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from drnmf.errors import InputError
 from drnmf.files import write_atomically
@@ -35,7 +38,8 @@ def draw_model(model: "Separator | PackedModel", *, name: str) -> "Figure":
     *_, last = spectra.values()
     n_noise = last.shape[1] - model.n_speech
     title = f"{_shown(name)}: {kind} with {model.n_speech} speech and {n_noise} noise atoms"
-    return plots.layers(spectra, model.n_speech, title=title, learned=_arrays(model.learned()))
+    learned, moved, origin = _arrays(model.learned()), _moved(model), _origin(model)
+    return plots.layers(spectra, model.n_speech, title=title, learned=learned, moved=moved, origin=origin)
 
 
 def draw_file(
@@ -64,7 +68,7 @@ def draw_file(
     if not heard:
         return plots.masking(magnitude, mask, titles=titles)
     *_, W = _arrays(model.spectra()).values()
-    return plots.separation(magnitude, mask, W, heard, model.n_speech, titles=titles)
+    return plots.separation(magnitude, mask, W, heard, model.n_speech, titles=titles, moved=_moved(model))
 
 
 def save(figure: "Figure", path: Path | str, *, size: tuple[int, int] | None = None, dpi: float = DPI) -> None:
@@ -90,6 +94,24 @@ def save(figure: "Figure", path: Path | str, *, size: tuple[int, int] | None = N
 
 def _arrays(values: Mapping[str, Any]) -> dict[str, Samples]:
     return {name: as_array(each) for name, each in values.items()}
+
+
+def _moved(model: "Separator | PackedModel") -> Samples | None:
+    """How far each noise atom has moved to learn a noise, if the model's folder says so in numbers that fit it."""
+    *_, W = _arrays(model.spectra()).values()
+    try:
+        moved = np.array((model.adaptation or {}).get("moved"), dtype=np.float64)
+    except (TypeError, ValueError):  # whoever wrote that folder
+        return None
+    fits = moved.shape == (W.shape[1] - model.n_speech,) and np.isfinite(moved).all() and (moved >= 0).all()
+    return moved if fits else None
+
+
+def _origin(model: "Separator | PackedModel") -> str:
+    """From what a noise was learned: the name of a file, if there is one only."""
+    samples = (model.adaptation or {}).get("samples")
+    files = [sample.get("file") for sample in samples if isinstance(sample, dict)] if isinstance(samples, list) else []
+    return textwrap.shorten(_shown(str(files[0])), 30) if len(files) == 1 and files[0] else "samples"
 
 
 def _part(path: Path | str, start: float, seconds: float) -> tuple[Samples, str]:

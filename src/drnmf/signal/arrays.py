@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 Samples = np.ndarray[Any, Any]
 Array = TypeVar("Array", "Tensor", Samples)  # the result is of the kind that was given
+_MOST_CHANNELS, _FEWEST_SAMPLES = 32, 1024
 
 
 def functions(x: "Tensor | Samples") -> Any:
@@ -42,3 +43,17 @@ def like(x: Array, y: Samples) -> Array:
     import torch
 
     return torch.from_numpy(y).to(x.device)
+
+
+def samples_axis(shape: tuple[int, ...], axis: int | None) -> int:
+    """Along which axis of sound its samples lie: as given, or where the shape leaves no doubt."""
+    if len(shape) not in (1, 2):
+        raise InputError(f"sound is (samples,), (channels, samples) or (samples, channels), got {shape}")
+    if axis is not None:
+        if not -len(shape) <= axis < len(shape):
+            raise InputError(f"there is no axis {axis} in an array of shape {shape}")
+        return axis % len(shape)
+    for axis, length in enumerate(shape):
+        if len(shape) == 1 or (length >= _FEWEST_SAMPLES and 1 <= shape[1 - axis] <= _MOST_CHANNELS):
+            return axis
+    raise InputError(f"is {shape} channels and samples (pass axis=1 for that), or samples and channels (axis=0)?")

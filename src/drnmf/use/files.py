@@ -22,9 +22,11 @@ from drnmf.files import staged
 from drnmf.models.folders import load_ready
 from drnmf.progress import Progress, silent
 from drnmf.signal import SAMPLE_RATE, audio, media, tags
+from drnmf.signal.arrays import samples_axis
 from drnmf.signal.audio import Array, Samples
 from drnmf.signal.loudness import Level, Meter, apply, gains
 from drnmf.signal.pipes import ENCODINGS, PipeReader, PipeWriter
+from drnmf.use.adaptation import adapt, adapted, learned_from_pauses, read_noise
 from drnmf.use.streaming import Streamer, checked
 
 if TYPE_CHECKING:
@@ -38,7 +40,6 @@ _Writer = audio.Writer | media.MediaWriter | PipeWriter
 PIPE = "-"  # stdin as a source, stdout as a target
 _BLOCK = 2**22  # samples of all channels at a time, at their own rate and at 16 kHz
 _PART = 2**16  # samples of a channel written at a time
-_MOST_CHANNELS, _FEWEST_SAMPLES = 32, 1024
 _BITS = {"PCM_S8": 8, "PCM_U8": 8, "PCM_16": 16, "PCM_24": 24}  # encodings whose samples are exact in float32
 _ONE_BYTE = ("PCM_S8", "PCM_U8", "ULAW", "ALAW")
 _FINER = ("PCM_32", "FLOAT", "DOUBLE")
@@ -54,6 +55,7 @@ def enhance(
     strength: float = 1.0,
     max_attenuation: float | None = None,
     separate_channels: bool = False,
+    noise: Array | Sequence[Array] | None = None,
     axis: int | None = None,
 ) -> Array:
     """Remove noise from sound in memory, a numpy array or a torch tensor; the result is of the same kind and shape.
@@ -65,6 +67,7 @@ def enhance(
         strength: how much of the noise to remove, from 0 (nothing) to 1 (all that the mask says).
         max_attenuation: by how many dB a part of the spectrum is lowered at most; None for no limit.
         separate_channels: a mask for each channel, for a microphone each; else one for all keeps voices in their place.
+        noise: a sample of the noise at the same rate, or several, from which the model learns it first: `adapt`.
         axis: where the samples lie in a 2-dimensional array. It can be left out where the shape leaves no doubt, one
             axis being 1024 or longer and the other 32 or shorter; else it must be given.
 
@@ -77,13 +80,13 @@ def enhance(
         True
     """
     x = np.array(checked(samples), order="C")  # a copy: the result is written over the input
-    axis = _samples_axis(x.shape, axis)
+    axis = samples_axis(x.shape, axis)
     x = np.moveaxis(x, axis, -1) if x.ndim == 2 else x[None]
     C, N = x.shape
     if N == 0:
         raise InputError("there are no samples to enhance")
     streamer = Streamer(
-        model,
+        model if noise is None else adapt(model, noise, sample_rate),
         sample_rate,
         channels=C,
         strength=strength,
@@ -97,19 +100,6 @@ def enhance(
         x[:, done : done + kept.shape[1]] = kept - removed  # in place: the streamer is done with these samples
         done += kept.shape[1]
     return audio.like(samples, np.ascontiguousarray(np.moveaxis(x, -1, axis)) if samples.ndim == 2 else x[0])
-
-
-def _samples_axis(shape: tuple[int, ...], axis: int | None) -> int:
-    if len(shape) not in (1, 2):
-        raise InputError(f"sound is (samples,), (channels, samples) or (samples, channels), got {shape}")
-    if axis is not None:
-        if not -len(shape) <= axis < len(shape):
-            raise InputError(f"there is no axis {axis} in an array of shape {shape}")
-        return axis % len(shape)
-    for axis, length in enumerate(shape):
-        if len(shape) == 1 or (length >= _FEWEST_SAMPLES and 1 <= shape[1 - axis] <= _MOST_CHANNELS):
-            return axis
-    raise InputError(f"is {shape} channels and samples (pass axis=1 for that), or samples and channels (axis=0)?")
 
 
 def _block_size(channels: int, rate: int) -> int:
@@ -126,6 +116,9 @@ def enhance_file(
     separate_channels: bool = False,
     loudness: float | None = None,
     true_peak: float = -1.0,
+    noise_samples: Sequence[Path | str] = (),
+    noise_between: tuple[float, float] | None = None,
+    learn_noise: bool = False,
     removed: Path | str | None = None,
     overwrite: bool = False,
     raw: tuple[int, int] | None = None,
@@ -143,6 +136,10 @@ def enhance_file(
         loudness: of the result, in LUFS (ITU-R BS.1770); None leaves the speech as loud as it is. The sound is enhanced
             twice, first to measure it. The removed part stays as loud as it is.
         true_peak: with `loudness`: the limit of the true peak in dBTP.
+        noise_samples: sound files of the noise alone, from which the model learns it first: docs/adaptation.md.
+        noise_between: two times in seconds, between which the source has nothing but the noise; to be learned, too.
+        learn_noise: learn it from those parts of the source in which nobody speaks. The sound is enhanced twice, first
+            to find them; where there are too few, it is enhanced without, and a warning says so.
         removed: the file to write the removed part to.
         overwrite: replace files that exist.
         raw: rate and channels, if "-" is 16-bit PCM without a header instead of WAV.
@@ -153,10 +150,20 @@ def enhance_file(
     level = None if loudness is None else Level(loudness, true_peak)
     if level is not None and str(source) == PIPE:
         raise InputError("the loudness of a pipe is not known before its end: write a file, then enhance that")
+    if (noise_between is not None or learn_noise) and str(source) == PIPE:
+        raise InputError("a pipe is heard only once: give a file of the noise, --noise-sample (noise_samples=)")
     sound = _open(source, raw)
     subtype = _subtype(target, sound.subtype, raw is not None)
     if isinstance(model, str | Path):
         model = load_ready(model)  # here: what is wrong with it says nothing about the source
+    noises = [read_noise(path) for path in noise_samples]
+    noises += [] if noise_between is None else [read_noise(source, noise_between)]
+    if noises:
+        model = adapted(model, noises)
+    if learn_noise:
+        listener = Streamer(model, sound.rate, channels=sound.channels)
+        heard = _enhanced(source, sound, listener, progress, "listen")
+        model = learned_from_pauses(model, source, sound.rate, heard)
     with _about(source):
         streamer = Streamer(
             model,

@@ -16,6 +16,7 @@ from drnmf.files import MEDIA, SUFFIXES, find_audio, left_out
 from drnmf.models.folders import load_ready
 from drnmf.parallel import in_processes
 from drnmf.progress import Progress, silent
+from drnmf.use.adaptation import adapted, read_noise
 from drnmf.use.cluster import on_ray
 from drnmf.use.files import PIPE, enhance_file
 
@@ -137,6 +138,7 @@ def enhance_tree(
     model: "Separator | PackedModel | str | Path" = "default",
     *,
     overwrite: bool = False,
+    noise_samples: Sequence[Path | str] = (),
     jobs: int = 1,
     engine: str = "processes",
     progress: Progress = silent,
@@ -152,6 +154,8 @@ def enhance_tree(
     skipped = [task for task, done in zip(tasks, is_done, strict=True) if done]
     left = [task for task, done in zip(tasks, is_done, strict=True) if not done]
     model = load_ready(model) if isinstance(model, str | Path) else model
+    if noise_samples and left:
+        model = adapted(model, [read_noise(path) for path in noise_samples])  # here: once for all files
     work = partial(_attempt, model=model, overwrite=overwrite, **settings)
     if engine == "ray":
         outcomes = on_ray(partial(_attempt_unless_done, **work.keywords), left)
