@@ -13,6 +13,7 @@ PUBLIC = [
     "istft",
     "beta_divergence",
     "sparse_nmf",
+    "adapt",
     "enhance",
     "infer_activations",
     "train_dictionaries",

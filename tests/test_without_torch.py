@@ -45,6 +45,7 @@ MODULES = [
     "drnmf.signal.composite",
     "drnmf.signal.dnsmos",
     "drnmf.signal.pipes",
+    "drnmf.use.adaptation",
     "drnmf.use.files",
     "drnmf.use.folders",
     "drnmf.use.live",
@@ -158,6 +159,38 @@ assert "torch" not in sys.modules
         parts = [streamer.feed(x[:, i : i + 777]) for i in range(0, x.shape[1], 777)]
         np.testing.assert_array_equal(np.load(tmp_path / f"{rate}.npy"), np.concatenate([*parts, streamer.flush()], 1))
         np.testing.assert_array_equal(np.load(tmp_path / f"{rate}_whole.npy"), enhance(x, rate, model, strength=0.9))
+
+
+@COMPILED
+def test_a_noise_is_learned_to_the_same_bytes(noisy_files, tmp_path, noise_dir):
+    """As a folder, and in all ways on the way."""
+    program = """
+import soundfile
+from drnmf import adapt, save_model
+from drnmf.use.files import enhance_file
+
+noise = sys.argv[1]
+x, rate = soundfile.read(noise)
+save_model(adapt("default", x, rate), "model")
+ways = {"sample": {"noise_samples": [noise]}, "between": {"noise_between": (0, 1)}, "learned": {"learn_noise": True}}
+for name, way in ways.items():
+    enhance_file(sys.argv[2], f"{name}.wav", **way)
+"""
+    source, noise = noisy_files / "in" / "44100.wav", tmp_path / "noise.wav"
+    audio.write(noise, audio.read_array(noise_dir / "percussion.flac", count=16000)[0], 16000)
+    for name, refusing in (("with", "import sys, torch\n"), ("without", REFUSING)):
+        (tmp_path / name).mkdir()
+        command = [sys.executable, "-c", refusing + program, noise, source]
+        subprocess.run(command, timeout=120, check=True, cwd=tmp_path / name)
+    without_torch(COMMAND, "adapt", "default", "--noise", noise, "-o", tmp_path / "without" / "by_command")
+    files = sorted(path.relative_to(tmp_path / "with") for path in (tmp_path / "with").rglob("*.*"))
+    assert len(files) == 5
+    for file in files:
+        assert (tmp_path / "with" / file).read_bytes() == (tmp_path / "without" / file).read_bytes()
+    x, _ = audio.read_array(source)
+    model = load_model(tmp_path / "without" / "by_command")
+    assert isinstance(model, Separator)
+    np.testing.assert_array_equal(enhance(x, 44100, model), enhance(x, 44100, tmp_path / "without" / "by_command"))
 
 
 @COMPILED

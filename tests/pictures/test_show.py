@@ -13,6 +13,7 @@ import drnmf
 from drnmf import InputError, stft
 from drnmf.pictures import plots, show
 from drnmf.signal import audio
+from drnmf.use.adaptation import adapt_to_files
 from examples import MODELS, N_SPEECH, build, dictionary, recording, seeded
 
 
@@ -177,3 +178,39 @@ def test_where_a_picture_cannot_go_is_one_line(tmp_path: Path) -> None:
     show.save(figure, tmp_path / "model.SVG")
     assert "<svg" in (tmp_path / "model.SVG").read_text()
     assert [path.name for path in tmp_path.iterdir()] == ["model.SVG"]
+
+
+def test_atoms_that_have_learned_a_noise_are_marked(noisy_file: Path) -> None:
+    model = drnmf.adapt("default", recording("noise/percussion", 48000), 16000)
+    moved = np.array(model.adaptation["moved"])
+    figure = show.draw_model(model, name="fan")
+    (axes,) = (axes for axes in figure.axes if axes.collections and axes.get_title().startswith("Noise"))
+    assert axes.get_title() == "Noise atoms; green: moved to learn samples"
+    order = plots.by_frequency(model.spectra()["all layers"][:, 100:])
+    sizes = axes.collections[0].get_sizes()
+    assert np.argmax(sizes) == np.argmax(moved[order])
+    np.testing.assert_allclose(sizes, 40 * (moved[order] / moved.max()) ** 2)
+
+    figure = show.draw_file(model, noisy_file, name="fan", seconds=1)
+    (axes,) = (axes for axes in figure.axes if axes.get_title().startswith("Noise atoms"))
+    assert axes.get_title() == "Noise atoms in use; green: learned"
+    green = {label.get_text() for label in axes.get_xticklabels() if label.get_color() == "tab:green"}
+    far = {f"N{place + 1}" for place in np.flatnonzero(moved[order] > 0.25)}
+    shown = {label.get_text() for label in axes.get_xticklabels()}
+    assert green == far & shown
+    assert green not in (set(), shown)
+
+
+def test_the_file_that_was_learned_is_named(tmp_path: Path) -> None:
+    audio.write(tmp_path / "fan $1.wav", recording("noise/hum", 16000).float(), 16000)
+    model = adapt_to_files("default", [tmp_path / "fan $1.wav"])
+    assert any(
+        axes.get_title().endswith(r"moved to learn fan \$1.wav") for axes in show.draw_model(model, name="m").axes
+    )
+
+
+@pytest.mark.parametrize("moved", [None, 3, "far", [1.0], ["x"] * 100, [-1.0] * 100, [float("nan")] * 100])
+def test_marks_that_fit_no_atoms_are_not_drawn(moved: object) -> None:
+    model = drnmf.models.folders.load_ready("default")
+    model.adaptation = {"moved": moved, "samples": 5}
+    assert not any("green" in axes.get_title() for axes in show.draw_model(model, name="m").axes)

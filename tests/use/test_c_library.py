@@ -278,6 +278,15 @@ def test_the_command_writes_the_file(tmp_path):
     assert not (tmp_path / "other").exists()
 
 
+def test_a_model_that_has_learned_a_noise(tmp_path, noise_dir):
+    drnmf("adapt", "default", "--noise", noise_dir / "hum.flac", "-o", tmp_path / "learned")
+    drnmf("export", "--c", tmp_path / "learned", "-o", tmp_path / "learned.drnmf")
+    x = mixture()[0]
+    y = Enhancer(model=tmp_path / "learned.drnmf").enhance(x, [1, 127, 480, 3, 1021, 128])
+    np.testing.assert_allclose(y, streamed(x, 16000, tmp_path / "learned"), rtol=0, atol=1e-6)
+    assert np.abs(y - awkward(x)).max() > 0.01
+
+
 def test_other_sizes_than_the_default_s(tmp_path):
     """Panels of any number of atoms and units."""
     x = mixture()[0, :16000]

@@ -203,3 +203,17 @@ def test_without_onnx_one_line_says_what_to_install() -> None:
     code = "import sys; sys.modules['onnx'] = None; import drnmf.use.export"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
     assert answer.stderr.strip().splitlines()[-1].endswith("not installed: pip install 'drnmf[onnx]'")
+
+
+def test_a_model_that_has_learned_a_noise(tmp_path: Path) -> None:
+    learned = drnmf.adapt("default", recording("noise/hum", 32000), 16000)
+    drnmf.save_model(learned, tmp_path / "learned")
+    model = drnmf.load_model(tmp_path / "learned")
+    export.export(model, tmp_path / "learned.onnx")
+    network = onnxruntime.InferenceSession(tmp_path / "learned.onnx")
+    magnitudes = stft(mixture()).abs()[:100]
+    masks, _ = run(network, magnitudes)
+    expected, _ = learned.look(magnitudes.float().numpy())
+    np.testing.assert_allclose(masks, expected, atol=1e-4)
+    unlearned, _ = run(session(drnmf.load_model("default")), magnitudes)
+    assert (masks - unlearned).abs().max() > 0.1

@@ -18,7 +18,7 @@ from drnmf.models.folders import load_ready, weights_digest
 from drnmf.signal import SAMPLE_RATE, audio, media
 from drnmf.signal.arrays import Samples, as_array, samples_axis
 from drnmf.signal.spectra import analyse
-from drnmf.use.streaming import Streamer, checked
+from drnmf.use.streaming import PEAK, Streamer, checked
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,7 +33,8 @@ SHORTEST, LONGEST = 0.3, 60.0
 ENOUGH = 0.5
 """Seconds without speech from which noise is learned where nobody has said where it is."""
 METHOD = "sparse NMF of the samples around the model's own noise atoms (drnmf.maths.adaptation)"
-_SPEECH = 0.01  # of the energy: from any noise more is removed; docs/adaptation.md has what was measured
+_SPEECH = 0.01  # of the energy: of clean speech a thousandth is removed, of noises a tenth and more
+_HEARD = 2.0  # seconds for which it is heard at least, there and back again: at first a network takes hums for voices
 _SILENCE = 2.0**-13  # from peak to peak: the last bit of 16
 _AROUND = 21  # blocks by which it is smoothed, so that no gap between two syllables counts
 _LEAST_RUN = 10  # blocks without speech, at least
@@ -102,8 +103,11 @@ def adapted(model: "Separator | PackedModel", noises: Sequence[Noise]) -> "Separ
     if not noises:
         raise InputError("there is no noise to learn from; give a sample of it")
     for noise in noises:
-        _check(noise, model)
-    return _moved(model, noises)
+        _check(noise)
+    result = _moved(model, noises)
+    for noise in noises:  # after it: what cannot learn a noise need not know speech
+        _check_for_speech(noise, model)
+    return result
 
 
 def read_noise(path: Path | str, between: tuple[float, float] | None = None) -> Noise:
@@ -232,8 +236,8 @@ def _from_array(x: "Tensor | Samples", rate: int, number: int) -> Noise:
     return Noise([np.ascontiguousarray(piece[:, : round(LONGEST * rate)])], rate, name)
 
 
-def _check(noise: Noise, model: "Separator | PackedModel") -> None:
-    """Refuse what holds no noise."""
+def _check(noise: Noise) -> None:
+    """Refuse what holds nothing to learn from."""
     (piece,) = noise.pieces
     if noise.seconds < SHORTEST:
         raise InputError(f"{noise.name}: {noise.seconds:.2g} s are too short a sample; give {SHORTEST:g} s or more")
@@ -241,16 +245,22 @@ def _check(noise: Noise, model: "Separator | PackedModel") -> None:
         raise InputError(f"{noise.name}: holds NaN or infinite samples; give another sample of the noise")
     if np.ptp(piece, 1).max() < _SILENCE:
         raise InputError(f"{noise.name}: is silent; give a sample in which the noise can be heard")
-    try:
-        removed = _removed(piece, noise.rate, model)
-    except InputError as error:
-        raise InputError(f"{noise.name}: {error}") from None
-    if removed < _SPEECH:
+    if (peak := np.abs(piece).max()) > PEAK:
+        raise InputError(f"{noise.name}: samples reach {peak:g}, but full scale is 1; divide by 32768")
+
+
+def _check_for_speech(noise: Noise, model: "Separator | PackedModel") -> None:
+    """Refuse what is no noise."""
+    (piece,) = noise.pieces
+    if _removed(piece, noise.rate, model) < _SPEECH:
         raise InputError(f"{noise.name}: is nothing but speech to the model; give a sample in which nobody speaks")
 
 
 def _removed(x: Samples, rate: int, model: "Separator | PackedModel") -> float:
     """The energy of what the model would remove, as a share of all there is."""
+    there_and_back = np.concatenate([x, x[:, ::-1]], 1)
+    times = -(-round(_HEARD * rate) // there_and_back.shape[1])
+    x = x if x.shape[1] >= _HEARD * rate else np.tile(there_and_back, times)
     streamer = Streamer(model, rate, channels=len(x))
     streamer.listen_ahead(x)
     total, _, removed = _energies((streamer.advance(block) for block in (x, None)), _block(rate)).sum(1)
