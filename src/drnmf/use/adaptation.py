@@ -15,9 +15,9 @@ import numpy as np
 
 from drnmf.errors import InputError
 from drnmf.models.folders import load_ready, weights_digest
-from drnmf.signal import SAMPLE_RATE, audio, media
+from drnmf.signal import HOP, WINDOW, audio, media
 from drnmf.signal.arrays import Samples, as_array, samples_axis
-from drnmf.signal.spectra import analyse
+from drnmf.use.learning import check_sample, magnitudes
 from drnmf.use.streaming import PEAK, Streamer, checked
 
 if TYPE_CHECKING:
@@ -28,14 +28,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("drnmf")
 
-SHORTEST, LONGEST = 0.3, 60.0
-"""Seconds of a sample: fewer tell too little, and of more the first minute tells enough."""
+LONGEST = 60.0
+"""Seconds of a sample: of more, the first minute tells enough."""
 ENOUGH = 0.5
 """Seconds without speech from which noise is learned where nobody has said where it is."""
 METHOD = "sparse NMF of the samples around the model's own noise atoms (drnmf.maths.adaptation)"
 _SPEECH = 0.01  # of the energy: of clean speech a thousandth is removed, of noises a tenth and more
 _HEARD = 2.0  # seconds for which it is heard at least, there and back again: at first a network takes hums for voices
-_SILENCE = 2.0**-13  # from peak to peak: the last bit of 16
 _AROUND = 21  # blocks by which it is smoothed, so that no gap between two syllables counts
 _LEAST_RUN = 10  # blocks without speech, at least
 _KEPT, _BELOW, _LOUD = 0.1, 0.01, 0.95  # what is kept of no speech: of the energy there, or of the loud parts' speech
@@ -239,12 +238,10 @@ def _from_array(x: "Tensor | Samples", rate: int, number: int) -> Noise:
 def _check(noise: Noise) -> None:
     """Refuse what holds nothing to learn from."""
     (piece,) = noise.pieces
-    if noise.seconds < SHORTEST:
-        raise InputError(f"{noise.name}: {noise.seconds:.2g} s are too short a sample; give {SHORTEST:g} s or more")
-    if not np.isfinite(piece).all():
-        raise InputError(f"{noise.name}: holds NaN or infinite samples; give another sample of the noise")
-    if np.ptp(piece, 1).max() < _SILENCE:
-        raise InputError(f"{noise.name}: is silent; give a sample in which the noise can be heard")
+    try:
+        check_sample(piece, noise.rate)
+    except InputError as error:
+        raise InputError(f"{noise.name}: {error}") from None
     if (peak := np.abs(piece).max()) > PEAK:
         raise InputError(f"{noise.name}: samples reach {peak:g}, but full scale is 1; divide by 32768")
 
@@ -276,11 +273,10 @@ def _moved(model: "Separator | PackedModel", noises: Sequence[Noise]) -> "Separa
 
 
 def _magnitudes(noise: Noise) -> Samples:
-    """Its spectra (T, F) at 16 kHz, of all channels together as a stream hears them."""
-    sounds = [audio.resample(piece, noise.rate, SAMPLE_RATE) for piece in noise.pieces]
-    powers = [np.square(np.abs(analyse(x))).mean(0) for x in sounds]  # whole windows only: no step at the ends
-    magnitudes: Samples = np.sqrt(np.concatenate(powers))
-    return magnitudes
+    """Its spectra (T, F) at 16 kHz."""
+    # of pieces that were cut out of a sound, no frame that reaches beyond their ends: there is a step
+    inside = slice(None) if len(noise.pieces) == 1 else slice(WINDOW // HOP, -(WINDOW // HOP))
+    return np.concatenate([magnitudes(piece, noise.rate)[inside] for piece in noise.pieces])
 
 
 def _noise_atoms(model: "Separator | PackedModel") -> Samples:
