@@ -72,8 +72,8 @@ def test_streaming_equals_offline(name, block):
 
 @pytest.mark.parametrize("keep", [False, True])
 def test_streams_of_pytorch_learn_as_compiled_ones_do(keep, monkeypatch):
-    monkeypatch.setattr("drnmf.use.learning.EVERY", 20)
-    monkeypatch.setattr("drnmf.use.learning.AROUND", 4)
+    for name, value in (("KEPT", 10), ("AROUND", 4), ("EVERY", 20)):  # all is a pause, and learned often
+        monkeypatch.setattr(f"drnmf.use.learning.{name}", value)
     model, x, hum = load_model("default"), noisy(0.5), recording("noise/hum").float()[:12000]
 
     def learning(model: Separator, block: int) -> Tensor:

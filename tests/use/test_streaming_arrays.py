@@ -10,6 +10,7 @@ from drnmf import InputError, Streamer, enhance, istft, stft
 from drnmf.engines import streams
 from drnmf.metrics import si_sdr
 from drnmf.models.folders import load_ready
+from drnmf.signal.audio import resample
 from small import recording, small_model
 
 if not streams.available():
@@ -306,10 +307,30 @@ def test_a_stream_that_keeps_learning_learns_the_noise_between_words(monkeypatch
 
 def test_a_stream_that_keeps_learning_does_not_learn_the_speaker(monkeypatch):
     monkeypatch.setattr("drnmf.use.learning.EVERY", 1)
-    speech = conversation(np.zeros(1))
+    speech = np.pad(conversation(np.zeros(1)), (16000, 0))  # nor silence before the first word
     np.testing.assert_array_equal(
         streamed(Streamer(keep_learning=True), speech, 700), streamed(Streamer(), speech, 700)
     )
+
+
+@pytest.mark.parametrize("rate", [8000, 16000, 44100])
+def test_samples_are_heard_at_16_khz_and_replace_what_was_learned(rate, impatient, monkeypatch):
+    learned, hum = [], noise_of("hum", 48000)[None]
+    monkeypatch.setattr(type(MODELS["default"]), "adapted", lambda self, samples: learned.append(samples) or self)
+    streamer = Streamer(sample_rate=rate, keep_learning=True)
+    streamer.feed(resample(hum, 16000, rate))
+    assert len(learned[-1][0]) > 100  # pauses
+    streamer.learn_noise(resample(hum, 16000, rate))
+    (heard,) = learned[-1]
+    bins = 1 + 256 * min(rate, 16000) // 16000 * 7 // 8  # below what resampling filters away
+    expected = abs(stft(hum[0]))
+    assert np.abs(heard - expected)[:, :bins].max() < 0.02 * expected.max()
+
+
+def test_soft_noise_in_good_recordings_is_not_learned(monkeypatch):
+    monkeypatch.setattr("drnmf.use.learning.EVERY", 1)
+    x = conversation(0.02 * noise_of("hum", None))
+    np.testing.assert_array_equal(streamed(Streamer(keep_learning=True), x, 700), streamed(Streamer(), x, 700))
 
 
 def test_what_is_learned_on_the_way_does_not_depend_on_the_blocks(impatient):

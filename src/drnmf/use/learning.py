@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 SHORTEST = 0.3  # seconds of a sample
 _SECOND = SAMPLE_RATE // HOP  # in frames
 KEPT, AROUND = 0.05, round(0.25 * _SECOND)
-SOFTEST, FORGOTTEN = 1e-3, 0.999  # of the largest power of late; and how much of that is left one frame later
+SOFTEST, FORGOTTEN = 3e-3, 0.999  # of the largest power of late; and how much of that is left one frame later
 LONGEST, EVERY = 10 * _SECOND, 3 * _SECOND  # frames that are remembered; new ones after which it is learned again
 
 
