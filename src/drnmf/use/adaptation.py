@@ -17,7 +17,7 @@ from drnmf.errors import InputError
 from drnmf.models.folders import load_ready, weights_digest
 from drnmf.signal import HOP, WINDOW, audio, media
 from drnmf.signal.arrays import Samples, as_array, samples_axis
-from drnmf.use.learning import check_sample, magnitudes
+from drnmf.use.learning import SOFTEST, check_sample, magnitudes
 from drnmf.use.streaming import PEAK, Streamer, checked
 
 if TYPE_CHECKING:
@@ -35,7 +35,8 @@ ENOUGH = 0.5
 METHOD = "sparse NMF of the samples around the model's own noise atoms (drnmf.maths.adaptation)"
 _SPEECH = 0.01  # of the energy: of clean speech a thousandth is removed, of noises a tenth and more
 _HEARD = 2.0  # seconds for which it is heard at least, there and back again: at first a network takes hums for voices
-_AROUND = 21  # blocks by which it is smoothed, so that no gap between two syllables counts
+_BLOCK = 0.02  # seconds in which energy is measured
+_AROUND = 21  # blocks over which it is smoothed, so that no gap between two syllables counts
 _LEAST_RUN = 10  # blocks without speech, at least
 _KEPT, _BELOW, _LOUD = 0.1, 0.01, 0.95  # what is kept of no speech: of the energy there, or of the loud parts' speech
 
@@ -72,12 +73,12 @@ def adapt(
     Examples:
         >>> from drnmf import adapt, audio, enhance, save_model
         >>> noisy, rate = audio.read("noisy.wav")
-        >>> model = adapt("default", noisy[:, -8000:], rate)  # half a second at the end, without speech
+        >>> model = adapt("default", noisy[:, -5000:], rate)  # the last 0.3 s, in which nobody speaks
         >>> enhance(noisy, rate, model).shape == noisy.shape
         True
         >>> save_model(model, "my_noise")
         >>> round(model.adaptation["samples"][0]["seconds"], 1)
-        0.5
+        0.3
     """
     given: Sequence[Any] = [noise] if hasattr(noise, "shape") else noise
     noises = [_from_array(x, sample_rate, number) for number, x in enumerate(given, 1)]
@@ -181,6 +182,7 @@ def pauses(parts: Iterable[tuple[Samples, Samples]], rate: int) -> list[Span]:
     total_E, kept_E, removed_E = (_smoothed(energy) for energy in (total_E, kept_E, removed_E))
     is_pause = (kept_E < _KEPT * total_E) | (kept_E < _BELOW * np.quantile(kept_E, _LOUD))
     is_noise = removed_E > _SPEECH * total_E  # which neither silence nor the end of a word is
+    is_noise &= total_E > SOFTEST * np.quantile(total_E, _LOUD)  # softer noise does no harm: nor should learning it
     spans, left = [], round(LONGEST * rate)
     for first, last in _runs(is_pause & is_noise):
         length = min(left, size * (last - first))
@@ -192,7 +194,7 @@ def pauses(parts: Iterable[tuple[Samples, Samples]], rate: int) -> list[Span]:
 
 def _block(rate: int) -> int:
     """Samples in which energy is measured."""
-    return max(1, round(0.02 * rate))
+    return max(1, round(_BLOCK * rate))
 
 
 def _energies(parts: Iterable[tuple[Samples, Samples]], size: int) -> Samples:
