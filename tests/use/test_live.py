@@ -170,6 +170,13 @@ def test_what_is_heard_while_it_listens_and_when_there_is_nothing(monkeypatch: p
     assert remarks[-1] in meter.__rich__().plain
 
 
+def test_speech_while_it_listens_is_not_learned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("drnmf.use.streaming._worker", lambda: Waiting(1))
+    device = Device(np.float32(recording("speech/austen_0880"))[None])
+    meter, _ = run(monkeypatch, device, load_ready("default"), learn_noise=2.5)
+    assert meter.remark.startswith("nothing learned: this sample of noise: is nothing but speech")
+
+
 def test_wrong_devices_and_rates_are_one_line(model: PackedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     def refusal(device: Device, **options: object) -> str:
         with pytest.raises(InputError) as error:

@@ -219,6 +219,7 @@ def test_channels_with_masks_of_their_own_learn_from_themselves():
         (np.zeros(16000), "silent"),
         (np.full(16000, 1e-6), "silent"),
         (np.append(noisy(), np.nan), "NaN"),
+        (np.float32(recording("speech/austen_0880")), "this sample of noise: is nothing but speech"),
         (np.stack([noisy(), noisy()]), "blocks of"),
         (np.zeros(16000, np.int16), "float32"),
     ],
@@ -272,6 +273,27 @@ def test_a_noise_is_learned_aside_while_the_sound_goes_on(monkeypatch):
     parts += [streamer.feed(x[7000:]), streamer.flush()]
     assert not streamer.learning
     np.testing.assert_array_equal(np.concatenate(parts), learning(Streamer(), x, hum, at=7000))
+
+
+def test_a_thread_refuses_speech_while_the_sound_goes_on():
+    x, speech = noisy(), np.float32(recording("speech/austen_0880"))
+    streamer = Streamer(learn_aside=True)
+    streamer.learn_noise(speech)
+    streamer._learners[0]._work.result(timeout=60)
+    np.testing.assert_array_equal(streamed(streamer, x, 700), streamed(Streamer(), x, 700))
+    assert "nothing but speech" in streamer.refusal
+    streamer.learn_noise(noise_of("hum"))
+    assert streamer.refusal is None
+
+
+def test_channels_learn_together_or_not_at_all():
+    x = np.stack([noise_of("hum", 32000), np.float32(recording("speech/austen_0880", 32000))])
+    streamer = Streamer(channels=2, separate_channels=True)
+    with pytest.raises(InputError, match="nothing but speech"):
+        streamer.learn_noise(x)
+    np.testing.assert_array_equal(
+        streamed(streamer, x, 700), streamed(Streamer(channels=2, separate_channels=True), x, 700)
+    )
 
 
 def test_a_thread_learns():

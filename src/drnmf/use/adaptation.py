@@ -106,7 +106,7 @@ def adapted(model: "Separator | PackedModel", noises: Sequence[Noise]) -> "Separ
         _check(noise)
     result = _moved(model, noises)
     for noise in noises:  # after it: what cannot learn a noise need not know speech
-        _check_for_speech(noise, model)
+        check_for_speech(noise, model)
     return result
 
 
@@ -248,7 +248,7 @@ def _check(noise: Noise) -> None:
         raise InputError(f"{noise.name}: samples reach {peak:g}, but full scale is 1; divide by 32768")
 
 
-def _check_for_speech(noise: Noise, model: "Separator | PackedModel") -> None:
+def check_for_speech(noise: Noise, model: "Separator | PackedModel") -> None:
     """Refuse what is no noise."""
     (piece,) = noise.pieces
     if _removed(piece, noise.rate, model) < _SPEECH:

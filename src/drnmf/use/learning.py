@@ -12,6 +12,7 @@ further.
 import functools
 import threading
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -77,7 +78,8 @@ class Learner:
         worker: "Executor | None" = None,
     ) -> None:
         self._model, self._stream, self._worker = model, stream, worker
-        self._sample: tuple[Samples, int] | None = None
+        self._sample: list[Samples] = []  # its magnitudes, if there is one
+        self.refusal: str | None = None  # why the thread did not learn the last sample
         self._pauses = Pauses()
         self._following: Any = None  # the network to go on with
         self._work: Future[None] | None = None
@@ -101,17 +103,28 @@ class Learner:
     def _works(self) -> bool:
         return self._work is not None and not self._work.done()
 
+    def check(self, x: Samples, rate: int) -> None:
+        """Refuse a sample (channels, n) that is nothing but speech."""
+        from drnmf.use.adaptation import Noise, check_for_speech  # only here: it makes a Streamer
+
+        check_for_speech(Noise([x], rate, "this sample of noise"), self._model)
+
     def learn(self, x: Samples, rate: int) -> None:
-        """Learn a sample (channels, n), instead of all that was learned before."""
+        """Learn a sample, instead of all that was learned before. A thread also checks it."""
+        self.refusal = None
         self._pauses.forget()
-        self._sample = x, rate
-        self._begin()
+
+        def heard() -> list[Samples]:
+            if self._worker is not None:
+                self.check(x, rate)
+            return [magnitudes(x, rate)]
+
+        self._begin(heard)
 
     def forget(self) -> None:
         """Be as before all learning."""
         self._pauses.forget()
-        self._sample = None
-        self._put(self._next_turn(), self._model)
+        self._put(self._next_turn(), self._model, [])
 
     def go_on(self) -> None:
         """Between two blocks: what is learned is used from here on."""
@@ -131,16 +144,21 @@ class Learner:
         self._pauses.hear(magnitude_F, mask_F)
         if self._pauses.new < EVERY or self._works:
             return None
-        self._begin()
+        self._begin(lambda: self._sample)
         return self._take()
 
-    def _begin(self) -> None:
-        """Learn from the sample and the pauses, always from the atoms that were there at first."""
-        turn, sample, pauses = self._next_turn(), self._sample, self._pauses.take()
+    def _begin(self, heard: Callable[[], list[Samples]]) -> None:
+        """Learn from a sample and the pauses, always from the atoms that were there at first."""
+        turn, pauses = self._next_turn(), self._pauses.take()
 
         def work() -> None:
-            heard = [*([] if sample is None else [magnitudes(*sample)]), *([pauses] if len(pauses) else [])]
-            self._put(turn, self._model.adapted(heard))
+            try:
+                sample = heard()
+                self._put(turn, self._model.adapted([*sample, *pauses]), sample)
+            except InputError as error:
+                if self._worker is None:
+                    raise
+                self.refusal = str(error)
 
         if self._worker is None:
             work()
@@ -152,9 +170,10 @@ class Learner:
             self._turn += 1
             return self._turn
 
-    def _put(self, turn: int, model: "Separator | PackedModel") -> None:
+    def _put(self, turn: int, model: "Separator | PackedModel", sample: list[Samples]) -> None:
         with self._lock:
             if turn == self._turn:  # else it is out of date
+                self._sample = sample
                 compiled = getattr(model, "network", None)
                 self._following = model if compiled is None else compiled
 
@@ -195,7 +214,7 @@ class Pauses:
             self._frames.append(frames[AROUND])
             self.new += 1
 
-    def take(self) -> Samples:
-        """Those that are remembered, (T, F)."""
+    def take(self) -> list[Samples]:
+        """Those that are remembered, (T, F), if there are any."""
         self.new = 0
-        return np.stack(self._frames) if self._frames else np.empty((0, BINS), np.float32)
+        return [np.stack(self._frames)] if self._frames else []

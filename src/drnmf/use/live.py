@@ -91,7 +91,8 @@ def listened(source: Iterable[Samples], seconds: float, streamer: Streamer, mete
                 meter.remark = _learn(streamer, np.concatenate(blocks, 1))
                 blocks.clear()
         elif meter.remark == _LEARNING and not streamer.learning:
-            meter.remark = f"knows the noise of the first {seconds:g} s"
+            known = f"knows the noise of the first {seconds:g} s"
+            meter.remark = f"nothing learned: {streamer.refusal}" if streamer.refusal else known
         yield block
 
 

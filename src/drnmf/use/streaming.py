@@ -87,6 +87,7 @@ class Streamer:
         groups = [1] * channels if separate_channels else [channels]
         model = _ready(model)
         self._streams = _streams(model, self.sample_rate, groups, **limits)
+        self._learn_aside = learn_aside
         worker = _worker() if learn_aside else None
         self._learners = [Learner(model, stream, keeps=keep_learning, worker=worker) for stream in self._streams]
         self._groups, ends = groups, np.cumsum(groups).tolist()
@@ -179,11 +180,15 @@ class Streamer:
         It may come before the first block or between two. The network's noise atoms move towards the sample; the stream
         goes on as it was, with these atoms from the next frame on. They stay after `flush`, until `forget_noise` or
         another `learn_noise`, which starts from the first atoms again. A silent channel with a mask of its own learns
-        nothing.
+        nothing. With `learn_aside`, `learning` says when it is done, and `refusal` why it was not.
         """
         x = self._block(samples)
         check_sample(x, self.sample_rate)
-        for learner, part in zip(self._learners, self._parts(x), strict=True):
+        pairs = list(zip(self._learners, self._parts(x), strict=True))
+        for learner, part in pairs:
+            if not (self._learn_aside or is_silent(part)):
+                learner.check(part, self.sample_rate)
+        for learner, part in pairs:
             if is_silent(part):
                 learner.forget()
             else:
@@ -193,6 +198,11 @@ class Streamer:
         """Go on as if no noise had been learned."""
         for learner in self._learners:
             learner.forget()
+
+    @property
+    def refusal(self) -> str | None:
+        """Why the last sample was not learned aside: it is nothing but speech. None if it was."""
+        return next((learner.refusal for learner in self._learners if learner.refusal), None)
 
     @property
     def learning(self) -> bool:
