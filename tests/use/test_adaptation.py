@@ -168,6 +168,7 @@ BAD = {
     "integers": (lambda: np.zeros(16000, np.int16), "samples must be float32 or float64"),
     "loud": (lambda: 32768 * piece("hum", 0, 1), "full scale is 1; divide by 32768"),
     "a cube": (lambda: np.zeros((2, 2, 16000)), "sound is (samples,), (channels, samples) or (samples, channels)"),
+    "in doubt": (lambda: np.zeros((100, 100)), "of 1 to 32 channels; this is (100, 100)"),
 }
 
 

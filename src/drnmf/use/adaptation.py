@@ -227,7 +227,7 @@ def _from_array(x: "Tensor | Samples", rate: int, number: int) -> Noise:
     name = f"noise sample {number}"
     try:
         samples = checked(x)
-        axis = samples_axis(samples.shape, None)
+        axis = _axis(samples.shape)
         piece = np.atleast_2d(np.moveaxis(samples, axis, -1)).astype(np.float32)
         audio.check_form(rate, len(piece))
     except InputError as error:
@@ -235,6 +235,14 @@ def _from_array(x: "Tensor | Samples", rate: int, number: int) -> Noise:
     if piece.shape[1] > LONGEST * rate:
         log.info("%s: noise is learned from one minute, the first", name)
     return Noise([np.ascontiguousarray(piece[:, : round(LONGEST * rate)])], rate, name)
+
+
+def _axis(shape: tuple[int, ...]) -> int:
+    try:
+        return samples_axis(shape, None)
+    except InputError:  # which speaks of an argument that is not there
+        form = "(samples,), (channels, samples) or (samples, channels), of 1 to 32 channels"
+        raise InputError(f"sound is {form}; this is {shape}") from None
 
 
 def _check(noise: Noise) -> None:
