@@ -219,6 +219,7 @@ def test_channels_with_masks_of_their_own_learn_from_themselves():
         (np.zeros(16000), "silent"),
         (np.full(16000, 1e-6), "silent"),
         (np.append(noisy(), np.nan), "NaN"),
+        (30000 * noisy(), "divide by 32768"),
         (np.float32(recording("speech/austen_0880")), "this sample of noise: is nothing but speech"),
         (np.stack([noisy(), noisy()]), "blocks of"),
         (np.zeros(16000, np.int16), "float32"),

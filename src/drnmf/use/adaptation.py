@@ -18,7 +18,7 @@ from drnmf.models.folders import load_ready, weights_digest
 from drnmf.signal import HOP, WINDOW, audio, media
 from drnmf.signal.arrays import Samples, as_array, samples_axis
 from drnmf.use.learning import SOFTEST, check_sample, magnitudes
-from drnmf.use.streaming import PEAK, Streamer, checked
+from drnmf.use.streaming import Streamer, check_full_scale, checked
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -250,10 +250,9 @@ def _check(noise: Noise) -> None:
     (piece,) = noise.pieces
     try:
         check_sample(piece, noise.rate)
+        check_full_scale(piece)
     except InputError as error:
         raise InputError(f"{noise.name}: {error}") from None
-    if (peak := np.abs(piece).max()) > PEAK:
-        raise InputError(f"{noise.name}: samples reach {peak:g}, but full scale is 1; divide by 32768")
 
 
 def check_for_speech(noise: Noise, model: "Separator | PackedModel") -> None:

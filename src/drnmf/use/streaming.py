@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from drnmf.models.packed import PackedModel
 
 _FLOATS = ("torch.float32", "torch.float64")
-PEAK = 1000.0  # louder than any sound whose full scale is 1, softer than most whose full scale is 32768
+_PEAK = 1000.0  # louder than any sound whose full scale is 1, softer than most whose full scale is 32768
 _TOP = (0.75, 0.9375)  # near the top of the band, 6 to 7.5 kHz at 16 kHz: above it resampling filters set in
 _CLOSING = 1 - np.exp(-HOP / SAMPLE_RATE / 0.25)  # of a hop: in a quarter of a second most of the way
 _AHEAD = 0.75  # seconds: with more, good recordings lose again
@@ -184,6 +184,7 @@ class Streamer:
         """
         x = self._block(samples)
         check_sample(x, self.sample_rate)
+        check_full_scale(x)
         pairs = list(zip(self._learners, self._parts(x), strict=True))
         for learner, part in pairs:
             if not (self._learn_aside or is_silent(part)):
@@ -242,9 +243,7 @@ class Streamer:
     def _advance(self, x: Samples | None) -> tuple[Samples, Samples]:
         last = x is None
         x = self._input.take(0) if x is None else x
-        if x.size and not (peak := float(np.abs(x).max())) <= PEAK:  # not <=: so that NaN is caught
-            remedy = "divide by 32768" if np.isfinite(peak) else "there must be no NaN or infinite ones"
-            raise InputError(f"samples reach {peak:g}, but full scale is 1; {remedy}")
+        check_full_scale(x)
         self._input.put(x)
         for learner in self._learners:
             learner.go_on()
@@ -419,6 +418,13 @@ def _delay(source: int, target: int) -> float:
         worst = max(worst, fed - given)
         given += resampler.feed(silence).shape[1] / target
     return worst
+
+
+def check_full_scale(x: Samples) -> None:
+    """Refuse samples far beyond 1, and NaN."""
+    if x.size and not (peak := float(np.abs(x).max())) <= _PEAK:  # not <=: so that NaN is caught
+        remedy = "divide by 32768" if np.isfinite(peak) else "there must be no NaN or infinite ones"
+        raise InputError(f"samples reach {peak:g}, but full scale is 1; {remedy}")
 
 
 def checked(x: "Tensor | Samples") -> Samples:
