@@ -84,9 +84,8 @@ class Learner:
         self._following: Any = None  # the network to go on with
         self._work: Future[None] | None = None
         self._turn, self._lock = 0, threading.Lock()
-        try_out = functools.partial(
-            model.adapted, [np.ones((1, BINS))]
-        )  # who cannot learn says so before there is sound
+        # a model that cannot learn says so before there is sound
+        try_out = functools.partial(model.adapted, [np.ones((1, BINS))])
         if worker is not None:
             worker.submit(try_out).result()  # which also starts the thread: that takes long
         elif keeps:
@@ -123,6 +122,7 @@ class Learner:
 
     def forget(self) -> None:
         """Be as before all learning."""
+        self.refusal = None
         self._pauses.forget()
         self._put(self._next_turn(), self._model, [])
 

@@ -244,9 +244,9 @@ class Streamer:
         last = x is None
         x = self._input.take(0) if x is None else x
         check_full_scale(x)
-        self._input.put(x)
         for learner in self._learners:
             learner.go_on()
+        self._input.put(x)
         parts = [remover.feed(part, last=last) for remover, part in zip(self._removers, self._parts(x), strict=True)]
         removed = parts[0] if len(parts) == 1 else np.concatenate(parts)
         if not np.isfinite(removed).all():
