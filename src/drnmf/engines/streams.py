@@ -315,7 +315,7 @@ class Stream:
 
     def _feed_watched(self, x: Samples, watch: Callable[[Samples, Samples], Packed | None]) -> Samples:
         """Frame by frame."""
-        self._stream.seen = self._seen.ctypes.data
+        self._stream.seen = library.address("what is seen", self._seen, self._seen.shape, self._seen.dtype)
         parts = [self._out[:, :0]]
         while x.shape[1]:
             missing = WINDOW - self._stream.waits
