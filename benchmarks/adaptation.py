@@ -3,8 +3,9 @@
 Every mixture is enhanced by the model as it is, and by the model after it has learned the noise from a sample: so many
 seconds of the same background that end where the mixture begins (where there are none before it, those that follow it),
 of another mixture's background, or with speech of another mixture in its first third, as loud as the noise. Sound goes
-through as a file and, marked so, as a stream. Means by set of SI-SDR and, where it is cheap, PESQ go to
-docs/results/adaptation.json. DRNMF_CORPUS names the corpus.
+through as a file and, marked so, as a stream. Means by set of SI-SDR and PESQ go to docs/results/adaptation.json, with
+the gain over no sample, its standard error, and the gain in three thirds of the set: backgrounds change, and only in
+the last third is the noise of the mixture much like its sample. DRNMF_CORPUS names the corpus.
 """
 
 import argparse
@@ -13,9 +14,10 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,6 +35,7 @@ RESULTS = Path(__file__).parents[1] / "docs" / "results" / "adaptation.json"
 NONE, USUAL = "nothing", "3 s"
 SECONDS = (1, 2, 3, 5, 10)
 OTHER, SPOKEN, STREAM = "3 s of another noise", "3 s, a third with speech", "as a stream"
+LIKENESS = "likeness"
 
 
 class Pair(NamedTuple):
@@ -71,11 +74,11 @@ def streamed(model: Any, x: Sound) -> Sound:
 
 
 def score_pair(pair: Pair, name: str) -> dict[str, float]:
-    """SI-SDR by case; PESQ with nothing and with the usual sample."""
+    """SI-SDR by case; PESQ with nothing and with the usual sample; how much the sample resembles the noise."""
     model = load_ready(name)
     x, y = sounds(pair.task)
     cases = (NONE, USUAL) if pair.task.set in QUIETER else (NONE, *(f"{s} s" for s in SECONDS), OTHER, SPOKEN)
-    found = {}
+    found = {LIKENESS: likeness(x - y, before(pair.task.mixture, len(x), 3))}
     for case, sample in samples(pair, len(x), cases):
         knowing = model if sample is None else model.adapted([abs(stft(sample))])
         enhanced = enhance(x, RATE, knowing)
@@ -88,6 +91,33 @@ def score_pair(pair: Pair, name: str) -> dict[str, float]:
 
 def score(enhanced: Sound, clean: Sound) -> float:
     return si_sdr(torch.from_numpy(enhanced), torch.from_numpy(clean)).item()
+
+
+def likeness(first: Sound, second: Sound) -> float:
+    """The cosine between mean spectra, in the model's power."""
+    a_F, b_F = (np.sqrt(abs(stft(sound))).mean(0) for sound in (first, second))
+    return float(a_F @ b_F / max(np.linalg.norm(a_F) * np.linalg.norm(b_F), 1e-9))
+
+
+def summary(rows: list[dict[str, float]]) -> dict[str, Any]:
+    """Means, and what the samples changed: with the standard error, and in three parts by likeness."""
+    means = {case: round(fmean(row[case] for row in rows), 3) for case in rows[0]}
+    gains: dict[str, list[float]] = {}
+    for case in rows[0]:
+        plain = next((f"{NONE}{end}" for end in (": PESQ", f", {STREAM}") if case.endswith(end)), NONE)
+        if case not in (plain, LIKENESS):
+            changes = [row[case] - row[plain] for row in rows]
+            gains[case] = [round(fmean(changes), 3), round(stdev(changes) / len(changes) ** 0.5, 3)]
+    ranked = sorted(rows, key=lambda row: row[LIKENESS])
+    ends = [len(rows) * third // 3 for third in range(4)]
+    thirds = [
+        {
+            LIKENESS: round(fmean(row[LIKENESS] for row in ranked[a:b]), 3),
+            "gain": round(fmean(row[USUAL] - row[NONE] for row in ranked[a:b]), 3),
+        }
+        for a, b in pairwise(ends)
+    ]
+    return {"count": len(rows), "means": means, "gains": gains, "by likeness": thirds}
 
 
 def main() -> None:
@@ -105,8 +135,7 @@ def main() -> None:
             listed = tasks([name], arguments.every)
             pairs = [Pair(task, listed[(i + 7) % len(listed)]) for i, task in enumerate(listed)]
             rows = list(pool.map(partial(score_pair, name=arguments.model), pairs, chunksize=2))
-            means = {case: round(fmean(row[case] for row in rows), 3) for case in rows[0]}
-            found["sets"][name] = {"count": len(rows), **means}
+            found["sets"][name] = summary(rows)
             print(name, found["sets"][name], flush=True)
             arguments.output.write_text(json.dumps(found, indent=1) + "\n")
 

@@ -23,6 +23,7 @@ PAGES = (
     "README.md",
     "docs/results.md",
     "docs/anywhere.md",
+    "docs/adaptation.md",
     "docs/results/log.md",
     "docs/performance.md",
     "docs/reliability.md",
@@ -531,6 +532,44 @@ def parts_of_the_prior() -> str:
     return markdown(["network", "parameters", *keys.values(), "explained"], rows)
 
 
+def learned_noise() -> str:
+    """What a sample of the noise changes, by set: in dB of SI-SDR with its standard error, and in PESQ."""
+    found = stored("docs/results/adaptation.json")["sets"]
+    rows = [["nothing: SI-SDR", *(f"{record['means']['nothing']:.2f}" for record in found.values())]]
+    cases = [case for case in found["newhome"]["gains"] if not case.endswith("PESQ")]
+    for case in cases:
+        gains = [record["gains"].get(case) for record in found.values()]
+        rows.append([case, *("-" if gain is None else f"{gain[0]:+.2f} ± {gain[1]:.2f}" for gain in gains)])
+    changes = [record["gains"]["3 s: PESQ"] for record in found.values()]
+    rows.append(["3 s: PESQ", *(f"{mean:+.2f} ± {error:.2f}" for mean, error in changes)])
+    return markdown(["a sample of", *found], rows)
+
+
+LEARNED = ("dev", "test", "newhome", "unseen")
+
+
+def learned_by_likeness() -> str:
+    """What three seconds give where the noise is still the same, and where it is not."""
+    found = stored("docs/results/adaptation.json")["sets"]
+    rows = []
+    for number, words in enumerate(("least alike", "between", "most alike")):
+        thirds = [found[name]["by likeness"][number] for name in LEARNED]
+        rows.append([words, *(f"{third['gain']:+.2f} ({third['likeness']:.2f})" for third in thirds)])
+    return markdown(["sample and noise", *LEARNED], rows)
+
+
+def finetuned() -> str:
+    """What training further on the same seconds gives, and takes."""
+    found = stored("docs/results/finetuning.json")["sets"]
+    rows = []
+    for name, means in found.items():
+        changes = [f"{means[case] - means['as it is']:+.2f} dB" for case in ("learned", "trained")]
+        times = [f"{means[f'seconds to {what}']:.1f} s" for what in ("learn", "train")]
+        rows.append([f"{name}, {means['count']} mixtures", f"{means['as it is']:.2f}", *changes, *times])
+    head = ["SI-SDR", "as it is", "learned", "trained further", "time to learn", "time to train"]
+    return markdown(head, rows)
+
+
 def dnsmos() -> str:
     """What a network says that has never heard the speech alone."""
     found = stored("docs/results/dnsmos.json")
@@ -631,6 +670,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "alike": alike,
     "ahead": ahead,
     "ahead of rivals": ahead_of_rivals,
+    "learned noise": learned_noise,
+    "learned noise, by likeness": learned_by_likeness,
+    "trained on a noise": finetuned,
     "paper": paper,
     "details, the paper's settings": partial(details, "paper"),
     "details, tuned": partial(details, "tuned"),
