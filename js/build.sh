@@ -16,5 +16,5 @@ page=../src/drnmf/bundled/page/drnmf # what is released with the Python package:
 mkdir -p $page
 cp drnmf.js engine.js worklet.js drnmf.wasm $page/
 csrc=../src/drnmf/engines/csrc
-cat ../libdrnmf/drnmf.[ch] ../libdrnmf/model.h ../libdrnmf/rates.h $csrc/engine.h $csrc/arithmetic.h $csrc/sound.h \
-    $csrc/prior.h build.sh | sha256sum | cut -c1-64 >$page/sources.sha256
+cat ../libdrnmf/drnmf.[ch] ../libdrnmf/learn.h ../libdrnmf/model.h ../libdrnmf/rates.h \
+    $csrc/engine.h $csrc/arithmetic.h $csrc/sound.h $csrc/prior.h build.sh | sha256sum | cut -c1-64 >$page/sources.sha256

@@ -57,6 +57,12 @@ export declare class Drnmf {
   /** Forget all sound. */
   reset(): void;
 
+  /**
+   * A model that knows a noise, for `Drnmf.load({ model })`, from a sample of it in which nobody speaks: as `process`
+   * takes sound, 0.3 s or more, better 3 s. This instance stays as it is.
+   */
+  learn(noise: Float32Array | Float32Array[]): Uint8Array;
+
   /** How many spectra the network explains sound by; the first `speechAtoms` are speech, the others noise. */
   readonly atoms: number;
   readonly speechAtoms: number;

@@ -33,15 +33,14 @@
 #define MOST_BYTES (1 << 28) /* of a model's file */
 
 struct drnmf {
-    Network network;
+    Model model;
     Stream stream;
     Filter down, up; /* to 16 kHz, and back */
     Line x;          /* (channels) as they came */
     Line x16;        /* (channels) the same at 16 kHz, for other rates */
     Line removed;    /* (channels, then s) at 16 kHz */
-    const float *silent;
     uint8_t *kept;
-    void *content; /* of the model's file, if this instance read it */
+    void *content; /* of the model's file that this instance has read, if it has */
     int rate, channels, latency;
     uint64_t frames;
     double slow, last; /* s: what it would be if it rose slowly, and its last value */
@@ -59,9 +58,13 @@ const char *drnmf_error(int code) {
         case DRNMF_NO_MODEL: return "no model is compiled in: give the name of a file";
         case DRNMF_BAD_RATE: return "the sample rate must be from 8000 to 192000 Hz, in a simple ratio to 16000";
         case DRNMF_BAD_CHANNELS: return "there must be from 1 to 64 channels";
-        case DRNMF_BAD_VALUE: return "strength is from 0 to 1, attenuation 0 dB or more, an atom below drnmf_atoms";
-        case DRNMF_BAD_SAMPLES: return "samples that are not finite or beyond 1000 were taken as 0: full scale is 1";
+        case DRNMF_BAD_VALUE: return "strength is from 0 to 1, attenuation 0 dB or more, an atom below drnmf_atoms, sizes alike";
+        case DRNMF_BAD_SAMPLES: return "samples were not finite or beyond 1000, and taken as 0: full scale is 1";
         case DRNMF_DIVERGED: return "the model's mask was not finite: sound passed unchanged";
+        case DRNMF_CANNOT_LEARN: return "this model's file is too old to learn a noise: export it again";
+        case DRNMF_SHORT_NOISE: return "a sample of noise must last at least 0.3 s";
+        case DRNMF_SILENT_NOISE: return "this sample of noise is silent: there is nothing to learn from it";
+        case DRNMF_ONLY_SPEECH: return "this is nothing but speech to the model: give a sample in which nobody speaks";
         default: return "no such code";
     }
 }
@@ -75,7 +78,7 @@ static float *part(float *base, size_t *used, int64_t n) {
 
 /* Where everything lies in memory from `base` on; how many numbers that are. */
 static size_t lay_out(drnmf *d, float *base) {
-    const int64_t C = d->channels, rows = C + 1, N = d->network.N;
+    const int64_t C = d->channels, rows = C + 1, N = d->model.network.N;
     const int64_t span_16 = 2 * d->up.reach + 2 * WINDOW + 2 * CHUNK_16;
     size_t used = 0;
     Stream *z = &d->stream;
@@ -83,11 +86,11 @@ static size_t lay_out(drnmf *d, float *base) {
     z->turns = part(base, &used, 2 * WINDOW);
     z->waiting = part(base, &used, C * WINDOW);
     z->tail = part(base, &used, rows * WINDOW);
-    z->h = part(base, &used, 2 * N + d->network.prior.U);
+    z->h = part(base, &used, 2 * N + d->model.network.prior.U);
     z->in = part(base, &used, C * CHUNK_16);
     z->out = part(base, &used, rows * (CHUNK_16 + HOP));
-    z->room = part(base, &used, room_of(&d->network, C));
-    z->active = (int32_t *)part(base, &used, indices_of(&d->network));
+    z->room = part(base, &used, room_of(&d->model.network, C));
+    z->active = (int32_t *)part(base, &used, indices_of(&d->model.network));
     z->seen = part(base, &used, BINS + 2 * N);
     z->kept = d->kept = (uint8_t *)part(base, &used, (N + 3) / 4);
     d->x = (Line){.rows = C, .room = 2 * (d->latency + d->down.taps + CHUNK)};
@@ -107,7 +110,7 @@ static void fill_tables(drnmf *d, float *window, float *turns) {
         turns[i] = (float)cos(angle), turns[WINDOW + i] = (float)sin(angle);
         window[i] = (float)sqrt(0.5 - 0.5 * cos(angle));
     }
-    for (int64_t i = 0; i < d->network.N; i++) d->kept[i] = i < d->network.n_speech;
+    for (int64_t i = 0; i < d->model.network.N; i++) d->kept[i] = i < d->model.network.n_speech;
 }
 
 static int fill_filters(drnmf *d) {
@@ -123,7 +126,7 @@ static int fill_filters(drnmf *d) {
 static void set_stream(drnmf *d) {
     const double highest = d->rate < OWN_RATE ? (double)d->rate / OWN_RATE : 1;
     Stream *z = &d->stream;
-    z->network = &d->network;
+    z->network = &d->model.network;
     z->channels = d->channels, z->in_step = CHUNK_16, z->out_step = CHUNK_16 + HOP;
     z->strength = z->most = 1, z->silence = QUIET_TOP;
     if (d->rate == OWN_RATE) return;
@@ -131,10 +134,10 @@ static void set_stream(drnmf *d) {
     z->top_end = lrint(POINTS * TOP_TO * highest);
 }
 
-static int open_network(drnmf **result, const Network *network, const float *silent, int rate, int channels) {
+static int open_model(drnmf **result, const Model *model, int rate, int channels) {
     if (rate < 8000 || rate > 192000) return DRNMF_BAD_RATE;
     if (channels < 1 || channels > MOST_CHANNELS) return DRNMF_BAD_CHANNELS;
-    drnmf sizes = {.network = *network, .silent = silent, .rate = rate, .channels = channels};
+    drnmf sizes = {.model = *model, .rate = rate, .channels = channels};
     sizes.down = filter_of(rate, OWN_RATE), sizes.up = filter_of(OWN_RATE, rate);
     if (sizes.down.step > MOST_PHASES || sizes.up.step > MOST_PHASES) return DRNMF_BAD_RATE;
     const int64_t filters = rate == OWN_RATE ? 0 : 2 * sizes.down.half;
@@ -155,20 +158,19 @@ static int open_network(drnmf **result, const Network *network, const float *sil
     return DRNMF_OK;
 }
 
-int drnmf_open_memory(drnmf **d, const void *model, size_t bytes, int rate, int channels) {
-    Network network;
-    const float *silent;
+int drnmf_open_memory(drnmf **d, const void *content, size_t bytes, int rate, int channels) {
+    Model model;
     if (!d) return DRNMF_BAD_VALUE;
     *d = NULL;
-    if (!model) return DRNMF_BAD_VALUE;
-    const int code = read_model(model, bytes, &network, &silent);
-    return code ? code : open_network(d, &network, silent, rate, channels);
+    if (!content) return DRNMF_BAD_VALUE;
+    const int code = read_model(content, bytes, &model);
+    return code ? code : open_model(d, &model, rate, channels);
 }
 
 int drnmf_open_like(drnmf **d, const drnmf *other, int rate, int channels) {
     if (!d) return DRNMF_BAD_VALUE;
     *d = NULL;
-    return other ? open_network(d, &other->network, other->silent, rate, channels) : DRNMF_BAD_VALUE;
+    return other ? open_model(d, &other->model, rate, channels) : DRNMF_BAD_VALUE;
 }
 
 #ifdef DRNMF_BUNDLED /* a model is compiled in, by `bundled.c` */
@@ -248,14 +250,14 @@ static void clear(Line *z, int64_t before) {
 static void restart_network(drnmf *d) {
     Stream *z = &d->stream;
     memset(z->tail, 0, (d->channels + 1) * WINDOW * sizeof(float));
-    memcpy(z->h, d->silent, (2 * d->network.N + d->network.prior.U) * sizeof(float));
+    memcpy(z->h, d->model.silent, (2 * d->model.network.N + d->model.network.prior.U) * sizeof(float));
     z->loudness = z->peak = 0;
 }
 
 void drnmf_reset(drnmf *d) {
     restart_network(d);
     memset(d->stream.waiting, 0, d->channels * WINDOW * sizeof(float));
-    memset(d->stream.seen, 0, (BINS + 2 * d->network.N) * sizeof(float));
+    memset(d->stream.seen, 0, (BINS + 2 * d->model.network.N) * sizeof(float));
     d->stream.waits = WINDOW - HOP;
     d->frames = 0;
     d->slow = INFINITY, d->last = 0, d->share = 0;
@@ -394,21 +396,23 @@ int drnmf_set_max_attenuation(drnmf *d, float decibels) {
     return DRNMF_OK;
 }
 
-int drnmf_atoms(const drnmf *d) { return (int)d->network.N; }
-int drnmf_speech_atoms(const drnmf *d) { return (int)d->network.n_speech; }
-float drnmf_power(const drnmf *d) { return (float)d->network.power; }
+int drnmf_atoms(const drnmf *d) { return (int)d->model.network.N; }
+int drnmf_speech_atoms(const drnmf *d) { return (int)d->model.network.n_speech; }
+float drnmf_power(const drnmf *d) { return (float)d->model.network.power; }
 unsigned long long drnmf_frames(const drnmf *d) { return d->frames; }
 const float *drnmf_mask(const drnmf *d) { return d->stream.seen; }
 const float *drnmf_activations(const drnmf *d) { return (const float *)d->stream.seen + BINS; }
-const float *drnmf_expected(const drnmf *d) { return (const float *)d->stream.seen + BINS + d->network.N; }
+const float *drnmf_expected(const drnmf *d) { return (const float *)d->stream.seen + BINS + d->model.network.N; }
 
 const float *drnmf_spectrum(const drnmf *d, int atom) {
-    if (atom < 0 || atom >= d->network.N) return NULL;
-    return (const float *)d->network.reconstruction + atom * d->network.F_step;
+    if (atom < 0 || atom >= d->model.network.N) return NULL;
+    return (const float *)d->model.network.reconstruction + atom * d->model.network.F_step;
 }
 
 int drnmf_keep_atom(drnmf *d, int atom, int keep) {
-    if (!d || atom < 0 || atom >= d->network.N) return DRNMF_BAD_VALUE;
+    if (!d || atom < 0 || atom >= d->model.network.N) return DRNMF_BAD_VALUE;
     d->kept[atom] = keep != 0;
     return DRNMF_OK;
 }
+
+#include "learn.h"

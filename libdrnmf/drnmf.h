@@ -10,7 +10,7 @@
  * voices stay where they are. The network hears 16 kHz. At another rate what lies below 8 kHz is resampled by short
  * filters, and what lies above follows its neighbours.
  *
- * drnmf_process and the functions that set or show something do not allocate, lock, or call the system. There are no
+ * drnmf_process and the functions that set or show something, or go on with another model, do not allocate, lock, or call the system. There are no
  * globals: an instance is used by one thread at a time, different instances by as many as you like.
  */
 
@@ -40,9 +40,13 @@ enum {
     DRNMF_NO_MODEL,     /* none is compiled in: give a file */
     DRNMF_BAD_RATE,     /* not from 8000 to 192000 Hz, or no simple ratio to 16000 */
     DRNMF_BAD_CHANNELS, /* not from 1 to 64 */
-    DRNMF_BAD_VALUE,    /* a strength, an attenuation, an atom or a pointer that cannot be */
+    DRNMF_BAD_VALUE,    /* a strength, an attenuation, an atom, a pointer, or a model's sizes that cannot be */
     DRNMF_BAD_SAMPLES,  /* NaN, infinite, or beyond 1000: they were taken as 0 */
-    DRNMF_DIVERGED      /* the model's mask was not finite: sound passed unchanged, and the network starts anew */
+    DRNMF_DIVERGED,     /* the model's mask was not finite: sound passed unchanged, and the network starts anew */
+    DRNMF_CANNOT_LEARN, /* the model's file was written before models could */
+    DRNMF_SHORT_NOISE,  /* less than 0.3 s */
+    DRNMF_SILENT_NOISE,
+    DRNMF_ONLY_SPEECH   /* the sample holds no noise */
 };
 
 /* The text of a code, in one line. */
@@ -96,6 +100,17 @@ DRNMF_API const float *drnmf_expected(const drnmf *d);
 
 /* Whether an atom is kept (1: at the start, those of speech) or removed (0: those of noise). */
 DRNMF_API int drnmf_keep_atom(drnmf *d, int atom, int keep);
+
+/* A model that knows a noise, from a sample of it in which nobody speaks: n samples of each channel, as drnmf_process
+ * takes them; 3 s are better than 0.3 s, and of more than a minute the first is used. It is written to `model`,
+ * drnmf_model_bytes(d) long and aligned to 4 bytes, for drnmf_open_memory. That takes a part of the sample's own time. The
+ * instance stays as it is, and may process in another thread meanwhile. */
+DRNMF_API int drnmf_learn(const drnmf *d, const float *samples, size_t n, void *model);
+DRNMF_API size_t drnmf_model_bytes(const drnmf *d);
+
+/* From the next frame on, use the model of another instance, which must be closed after this one: one that has learned, or
+ * the first again. The sound goes on without a gap; atoms must be as many, and kept ones stay so. */
+DRNMF_API int drnmf_go_on_with(drnmf *d, const drnmf *other);
 
 #ifdef __cplusplus
 }

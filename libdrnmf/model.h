@@ -4,12 +4,13 @@
  *     uint32     version, layers K, listening layers, bins F, atoms N, speech atoms, units U, how many numbers follow
  *     double     level, power, floor
  *     uint64     checksum, twice: the sum of all 32-bit words before and after it, and the sum of its partial sums
- *     float      -W^T W, 1 / alpha, lambda, heard, memory, bias, maps, their bias, scale, W^T, the state after silence
+ *     float      -W^T W, 1 / alpha, lambda, heard, memory, bias, maps, their bias, scale, W^T, the state after silence;
+ *                from version 2 on also what a noise is learned with: v of every layer, h and g before the silence
  *
  * Everything is little-endian. Matrices lie in panels, as `engine.h` describes them.
  */
 
-enum { VERSION_OF_FILES = 1, PANEL = 208, REGISTER = 16, MOST_ATOMS = 4096, MOST_LAYERS = 64 };
+enum { VERSION_OF_FILES = 2, PANEL = 208, REGISTER = 16, MOST_ATOMS = 4096, MOST_LAYERS = 64 };
 
 typedef struct {
     char magic[8];
@@ -17,6 +18,16 @@ typedef struct {
     double level, power, floor;
     uint64_t sums[2];
 } Header;
+
+/* A file's content, and where its parts lie in it. */
+typedef struct {
+    const void *content;
+    size_t bytes;
+    Network network;
+    const float *silent; /* (2 N + U), the state after silence */
+    const float *weight; /* (listening + K, N), v; or NULL: it cannot learn */
+    const float *start;  /* (2 N), h and g before the silence */
+} Model;
 
 /* How wide the panels of so many columns are, and how many numbers the matrix takes: as `panels` in Python. */
 static int64_t width_of(int64_t columns, int64_t most) {
@@ -58,18 +69,27 @@ static const float *take(const float **at, int64_t numbers) {
     return taken;
 }
 
-/* The network in a file's content; `silent` is its state after silence. */
-static int read_model(const void *content, size_t bytes, Network *z, const float **silent) {
+/* Of all words but those that hold the sums themselves. */
+static void sum_up(const void *content, size_t bytes, uint64_t *sums) {
+    sums[0] = sums[1] = 0;
+    add_words(sums, content, offsetof(Header, sums));
+    add_words(sums, (const char *)content + sizeof(Header), bytes - sizeof(Header));
+}
+
+/* The model in a file's content. */
+static int read_model(const void *content, size_t bytes, Model *model) {
     Header h;
-    uint64_t sums[2] = {0, 0};
+    uint64_t sums[2];
     if (bytes < sizeof h || memcmp(content, "drnmf C\n", sizeof h.magic)) return DRNMF_NOT_A_MODEL;
     memcpy(&h, content, sizeof h);
-    if (h.version != VERSION_OF_FILES) return h.version > VERSION_OF_FILES ? DRNMF_NEWER_MODEL : DRNMF_DAMAGED;
-    if ((uintptr_t)content % sizeof(float) || !sizes_fit(&h)) return DRNMF_DAMAGED;
+    if (h.version > VERSION_OF_FILES) return DRNMF_NEWER_MODEL;
+    if ((uintptr_t)content % sizeof(float) || h.version < 1 || !sizes_fit(&h)) return DRNMF_DAMAGED;
     const int64_t N = h.N, U = h.U, layers = h.listening + h.K, M = 2 * N + 1;
     const int64_t N_step = width_of(N, PANEL), U_step = width_of(3 * U, PANEL), map_step = width_of(M, PANEL);
     const int64_t F_step = width_of(h.F, h.F);
     const float *at = (const float *)((const char *)content + sizeof h), *first = at;
+    *model = (Model){.content = content, .bytes = bytes};
+    Network *z = &model->network;
     *z = (Network){.K = h.K, .F = h.F, .N = N, .n_speech = h.n_speech, .N_step = N_step, .F_step = F_step};
     z->level = h.level, z->power = h.power, z->floor = h.floor;
     z->A = take(&at, size_of_panels(N, N, N_step));
@@ -83,10 +103,10 @@ static int read_model(const void *content, size_t bytes, Network *z, const float
     z->prior.map_bias = take(&at, M);
     z->prior.scale = take(&at, N);
     z->reconstruction = take(&at, N * F_step);
-    *silent = take(&at, 2 * N + U);
+    model->silent = take(&at, 2 * N + U);
+    if (h.version > 1) model->weight = take(&at, layers * N), model->start = take(&at, 2 * N);
     const int64_t numbers = at - first;
     if (h.numbers != numbers || bytes != sizeof h + numbers * sizeof(float)) return DRNMF_DAMAGED;
-    add_words(sums, content, offsetof(Header, sums));
-    add_words(sums, first, numbers * sizeof(float));
+    sum_up(content, bytes, sums);
     return memcmp(sums, h.sums, sizeof sums) || !are_finite(first, numbers) ? DRNMF_DAMAGED : DRNMF_OK;
 }

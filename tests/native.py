@@ -106,6 +106,7 @@ def library() -> ctypes.CDLL:
     found = ctypes.CDLL(str(built() / "libdrnmf.so"))
     found.drnmf_error.restype = ctypes.c_char_p
     found.drnmf_power.restype = ctypes.c_float
+    found.drnmf_model_bytes.restype = ctypes.c_size_t
     for name in ("mask", "activations", "expected", "spectrum"):
         getattr(found, f"drnmf_{name}").restype = ctypes.POINTER(ctypes.c_float)
     found.drnmf_set_strength.argtypes = found.drnmf_set_max_attenuation.argtypes = ctypes.c_void_p, ctypes.c_float
@@ -142,6 +143,14 @@ class Enhancer:
         at = block.ctypes.data_as(ctypes.c_void_p)
         self.code = library().drnmf_process(self.pointer, at, at, ctypes.c_size_t(len(block)))
         return block.T.reshape(x.shape)
+
+    def learn(self, noise: np.ndarray) -> bytes:
+        """A model that knows a noise (channels, n), or (n,) of one channel."""
+        samples = np.array(np.atleast_2d(noise).T, np.float32, order="C")
+        model = ctypes.create_string_buffer(self.model_bytes())
+        at = samples.ctypes.data_as(ctypes.c_void_p)
+        self.code = library().drnmf_learn(self.pointer, at, ctypes.c_size_t(len(samples)), model)
+        return model.raw
 
     def enhance(self, x: np.ndarray, blocks: Iterable[int]) -> np.ndarray:
         """All of a sound in blocks of these sizes, again and again, with the latency taken off."""

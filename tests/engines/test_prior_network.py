@@ -133,6 +133,8 @@ def test_wrong_weights_never_reach_c(name):
     W, listener, explainer, scale = model.weights()
     listener, explainer, e = (type(x)(*map(np.asarray, x)) for x in (listener, explainer, model.expectation()))
     e = e._replace(**{name: getattr(e, name)[:-1]})
-    packed = {"listener": listener, "explainer": explainer, "expectation": e, "scale_N": scale.numpy()}
+    weight = np.concatenate([listener.alpha_KN, explainer.alpha_KN])
+    layers = {"listener": listener, "explainer": explainer, "weight_KN": weight}
+    packed = {**layers, "expectation": e, "scale_N": scale.numpy()}
     with pytest.raises(InputError, match=f"{name} must be"):
         pack(W.numpy(), **packed, n_speech=12, level=1.0, power=1.0, floor=MASK_FLOOR)

@@ -68,7 +68,7 @@ def test_the_network_is_the_frozen_model_s_bit_for_bit(name, dtype, tmp_path):
     model, packed = both(name, tmp_path, dtype)
     ours, theirs = packed.network._asdict(), model.ready().network._asdict()
     for part in theirs:
-        np.testing.assert_array_equal(ours[part], theirs[part], part)
+        np.testing.assert_equal(ours[part], theirs[part], part)
     assert packed.network.silent.dtype == str(dtype).removeprefix("torch.")
 
 

@@ -1,14 +1,18 @@
 // Node's side of test_javascript.py: raw float samples of the channels, one after the other, in; the same out.
 import { readFileSync, writeFileSync } from "node:fs";
 
-const { script, rate, channels, block, strength, maxAttenuation, keep = [], look } = JSON.parse(process.argv[2]);
+const { script, rate, channels, block, strength, maxAttenuation, keep = [], look, learn = 0 } = JSON.parse(process.argv[2]);
 const { Drnmf } = await import(script);
 const raw = readFileSync(0);
 const samples = new Float32Array(raw.buffer.slice(raw.byteOffset, raw.byteOffset + raw.length));
-const n = samples.length / channels;
-const sound = Array.from({ length: channels }, (_, c) => samples.subarray(c * n, (c + 1) * n));
+const length = samples.length / channels;
+const all = Array.from({ length: channels }, (_, c) => samples.subarray(c * length, (c + 1) * length));
+const sound = all.map((x) => x.subarray(learn)); // what is learned comes before it
+const n = length - learn;
 
-const drnmf = await Drnmf.load({ rate, channels, strength, maxAttenuation: maxAttenuation ?? Infinity });
+const options = { rate, channels, strength, maxAttenuation: maxAttenuation ?? Infinity };
+let drnmf = await Drnmf.load(options);
+if (learn) drnmf = await Drnmf.load({ ...options, model: drnmf.learn(all.map((x) => x.subarray(0, learn))) });
 for (const [atom, kept] of keep) drnmf.keep(atom, kept);
 const output = sound.map(() => []);
 const looks = [];

@@ -12,7 +12,9 @@ import soxr
 import torch
 
 from command import drnmf
-from drnmf import InputError, LSTMMask, PriorDRNMF, Streamer, load_model, save_model, stft
+from drnmf import InputError, LSTMMask, PriorDRNMF, Streamer, adapt, load_model, save_model, stft
+from drnmf.engines.flat import _checksum
+from drnmf.models.folders import load_ready
 from drnmf.signal import BINS
 from drnmf.use.flat import export_flat
 from examples import recording, seeded
@@ -140,7 +142,7 @@ def test_files_that_are_no_models_are_refused(tmp_path):
     cases = {
         "cannot be read": None,
         "not a model": b"RIFF" + content[4:],
-        "newer": content[:8] + b"\2" + content[9:],
+        "newer": content[:8] + b"\3" + content[9:],
         "damaged": content[:-4],
     }
     for text, broken in cases.items():
@@ -287,15 +289,114 @@ def test_a_model_that_has_learned_a_noise(tmp_path, noise_dir):
     assert np.abs(y - awkward(x)).max() > 0.01
 
 
+def noise(name: str, first: float, last: float, rate: int = 16000, channels: int = 1) -> np.ndarray:
+    """(channels, samples); a second channel is softer and later."""
+    x = recording(f"noise/{name}").numpy()[round(16000 * first) : round(16000 * last)]
+    x = soxr.resample(x, 16000, rate)
+    return np.stack([x, 0.5 * np.roll(x, 300)])[:channels].astype(np.float32)
+
+
+@pytest.mark.parametrize(("name", "seconds", "channels"), [("guitar", 3, 1), ("percussion", 0.5, 2)])
+def test_it_learns_a_noise_as_python_does(name, seconds, channels):
+    """In float, where Python's are doubles: atoms differ in their sixth digit, as does the sound."""
+    x, v = mixture(channels=channels), noise(name, 0, seconds, channels=channels)
+    enhancer = Enhancer(channels=channels)
+    learned = enhancer.learn(v)
+    assert enhancer.code == 0
+    expected = streamed(x, 16000, adapt("default", v, 16000))
+    np.testing.assert_allclose(awkward(x, channels=channels, model=learned), expected, rtol=0, atol=5e-6)
+    assert np.abs(expected - awkward(x, channels=channels)).max() > 0.01
+
+
+@pytest.mark.parametrize("rate", [8000, 44100])
+def test_it_learns_at_other_rates(rate):
+    """Through filters of 5 ms, at whose end a sample rings out; Python's filters are steeper, and it cuts there."""
+    x, v, model = mixture(rate), noise("percussion", 3, 6, rate), load_ready("default")
+    y = awkward(x, rate=rate, model=Enhancer(rate).learn(v))
+    expected, before = (streamed(x, rate, each) for each in (adapt(model, v, rate), model))
+    error, change = (np.sqrt(np.mean((y - each)[:, : -rate // 20] ** 2)) for each in (expected, before))
+    assert error < 0.03 * change
+
+
+NO_NOISE = {
+    "must last at least 0.3 s": lambda: noise("hum", 0, 0.299),
+    "is silent": lambda: np.full(16000, 0.1),
+    "nothing but speech": lambda: recording("speech/austen_0920").numpy(),
+    "not finite": lambda: np.append(noise("hum", 0, 1)[0], np.nan),
+}
+
+
+@pytest.mark.parametrize(("text", "make"), NO_NOISE.items(), ids=NO_NOISE)
+def test_samples_that_hold_no_noise_are_refused_as_in_python(text, make):
+    enhancer = Enhancer()
+    enhancer.learn(make())
+    assert text in enhancer.error()
+    with pytest.raises(InputError, match=text.replace("not finite", "NaN or infinite")):
+        adapt("default", make(), 16000)
+
+
+def test_short_samples_are_heard_for_long_enough():
+    """Of so short a noise, heard once, some is taken for speech: it is heard there and back again, as in Python."""
+    enhancer = Enhancer()
+    for name, first in (("percussion", 6), ("hum", 0), ("guitar", 2)):
+        v = noise(name, first, first + 0.301)
+        adapt("default", v, 16000)
+        enhancer.learn(v)
+        assert enhancer.code == 0
+
+
+def test_a_stream_goes_on_with_what_it_has_learned():
+    """In the middle of the sound, and back: as Python's."""
+    x, v = mixture()[0], noise("guitar", 0, 1)
+    enhancer, first, streamer = Enhancer(), Enhancer(), Streamer()
+    content = enhancer.learn(v)
+    learned = Enhancer(model=content)
+    parts, expected = [], []
+    for block, (model, act) in zip(
+        np.split(x, [7000, 20000]),
+        [(first, lambda: None), (learned, lambda: streamer.learn_noise(v[0])), (first, streamer.forget_noise)],
+        strict=True,
+    ):
+        assert enhancer.go_on_with(model.pointer) == 0
+        act()
+        parts.append(enhancer.process(block))
+        expected.append(streamer.feed(block))
+    late, wanted = enhancer.latency(), np.concatenate(expected)
+    y = np.concatenate(parts)[late:][: len(wanted)]
+    np.testing.assert_allclose(y, wanted[: len(y)], rtol=0, atol=5e-6)
+
+
+def test_a_stream_does_not_go_on_with_other_sizes(tmp_path):
+    export_flat(PriorDRNMF(n_atoms=24, n_units=16, generator=seeded()), tmp_path / "small")
+    small = Enhancer(model=tmp_path / "small")
+    assert "sizes" in library().drnmf_error(Enhancer().go_on_with(small.pointer)).decode()
+
+
+def test_files_from_before_models_could_learn_are_used_as_ever():
+    content, origin = model_file().read_bytes(), load_ready("default").network.origin
+    extra = sum(array.nbytes for array in origin)
+    head = np.frombuffer(content[:40], "<u4").copy()
+    head[2], head[9] = 1, head[9] - extra // 4
+    old = head.tobytes() + content[40:64]
+    numbers = content[80:-extra]
+    enhancer = Enhancer(model=old + _checksum(old + numbers) + numbers)
+    x = mixture()[0]
+    np.testing.assert_array_equal(enhancer.process(x), Enhancer().process(x))
+    enhancer.learn(noise("hum", 0, 1))
+    assert "too old to learn a noise: export it again" in enhancer.error()
+
+
 def test_other_sizes_than_the_default_s(tmp_path):
     """Panels of any number of atoms and units."""
-    x = mixture()[0, :16000]
+    x, v = mixture()[0, :16000], noise("hum", 0, 0.5)
     for atoms, units in itertools.product((3, 209), (1, 70)):
         sizes = {"n_atoms": atoms, "n_units": units, "n_layers": 2, "n_listening": 1}
         model = PriorDRNMF(**sizes, generator=seeded())
         export_flat(model, tmp_path / "model")
-        y = Enhancer(model=tmp_path / "model").enhance(x, [512])
-        np.testing.assert_allclose(y, streamed(x, 16000, model), rtol=0, atol=1e-5)
+        enhancer = Enhancer(model=tmp_path / "model")
+        np.testing.assert_allclose(enhancer.enhance(x, [512]), streamed(x, 16000, model), rtol=0, atol=1e-5)
+        y = Enhancer(model=enhancer.learn(v)).enhance(x, [512])
+        np.testing.assert_allclose(y, streamed(x, 16000, adapt(model, v, 16000)), rtol=0, atol=1e-5)
 
 
 def test_a_model_of_double_precision_is_rounded(tmp_path):

@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from drnmf import adapt
 from drnmf.signal import BINS
 from native import ROOT, Enhancer, model_file, needs, run
 from small import streamed
-from use.test_c_library import looks, mixture
+from use.test_c_library import looks, mixture, noise
 
 JS = ROOT / "js"
 
@@ -62,6 +63,16 @@ def test_the_same_looks_inside_as_in_c():
         np.testing.assert_allclose(found, expected[name], rtol=2e-3, atol=2e-3, err_msg=name)
 
 
+@pytest.mark.parametrize("channels", [1, 2])
+def test_it_learns_a_noise_as_python_does(channels):
+    x, v = mixture(channels=channels), noise("percussion", 3, 4, channels=channels)
+    y = in_node(np.concatenate([v, x], 1), learn=v.shape[1])[0].reshape(x.shape)
+    late = Enhancer().latency()
+    expected = streamed(x, 16000, adapt("default", v, 16000))[:, :-late]
+    np.testing.assert_allclose(y[:, late:], expected, rtol=0, atol=1e-5)
+    assert np.abs(expected - streamed(x)[:, :-late]).max() > 0.01
+
+
 def test_mistakes_are_errors_with_a_text(tmp_path):
     package()
     script = tmp_path / "mistakes.mjs"
@@ -76,10 +87,13 @@ def test_mistakes_are_errors_with_a_text(tmp_path):
             await told(() => drnmf.keep(5000, true)),
             await told(() => drnmf.spectrum(-1)),
             await told(() => drnmf.process([new Float32Array(3), new Float32Array(3)])),
+            await told(() => drnmf.learn(new Float32Array(4799))),
+            await told(() => drnmf.learn(new Float32Array(16000))),
         ]));
     """)
     told = json.loads(run("node", script).stdout)
     parts = ["sample rate", "not a model", "strength is from 0 to 1", "an atom", "atoms", "made for 1 channels"]
+    parts += ["at least 0.3 s", "is silent"]
     for text, part in zip(told, parts, strict=True):
         assert part in text
 

@@ -23,7 +23,7 @@ MODULES = ROOT / "build" / "page"
 
 def test_the_released_engine_is_that_of_its_sources():
     csrc, lib = ROOT / "src" / "drnmf" / "engines" / "csrc", ROOT / "libdrnmf"
-    sources = [lib / "drnmf.c", lib / "drnmf.h", lib / "model.h", lib / "rates.h"]
+    sources = [lib / name for name in ("drnmf.c", "drnmf.h", "learn.h", "model.h", "rates.h")]
     sources += [csrc / f"{name}.h" for name in ("engine", "arithmetic", "sound", "prior")]
     sources.append(ROOT / "js" / "build.sh")
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()

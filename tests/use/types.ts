@@ -10,6 +10,8 @@ denoise.processInto(both, both);
 denoise.strength = 0.5;
 denoise.keep(3, false);
 denoise.reset();
+const knowing: Drnmf = await Drnmf.load({ ...settings, model: denoise.learn(clean) });
+const stereo: Uint8Array = knowing.learn(both);
 const loudest: number = Math.max(...denoise.activations, ...denoise.expected, ...denoise.mask, ...denoise.spectrum(0));
 console.log(loudest, denoise.atoms - denoise.speechAtoms, denoise.latency / denoise.rate, denoise.frames);
 
@@ -25,6 +27,8 @@ node.connect(context.destination);
 denoise.latency = 3;
 // @ts-expect-error: sound is Float32Array
 denoise.process([0.1, 0.2]);
+// @ts-expect-error: what is learned is a model
+denoise.learn(clean).process(clean);
 // @ts-expect-error: `rate`
 await Drnmf.load({ sampleRate: 48000 });
 

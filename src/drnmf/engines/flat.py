@@ -4,7 +4,7 @@ import numpy as np
 
 from drnmf.engines.prior_network import PriorNetwork
 
-_MAGIC, _VERSION = b"drnmf C\n", 1
+_MAGIC, _VERSION = b"drnmf C\n", 2
 
 
 def flat(network: PriorNetwork) -> bytes:
@@ -13,6 +13,7 @@ def flat(network: PriorNetwork) -> bytes:
     arrays = (
         *(network.gram_NN, network.rate_KN, network.sparsity_KN, network.heard_NG, network.memory_UG),
         *(network.gate_bias, network.maps_UM, network.map_bias_M, network.scale_N, network.atoms_NF, network.silent),
+        *network.origin,
     )
     numbers = np.concatenate([array.ravel() for array in arrays]).astype("<f4")
     sizes = (K - network.n_listening, network.n_listening, network.n_features, N, network.n_speech, U, len(numbers))

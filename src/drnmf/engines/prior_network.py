@@ -20,6 +20,13 @@ Layers = expectation.Layers[Samples]
 Expectation = expectation.Expectation[Samples]
 
 
+class Origin(NamedTuple):
+    """What a network was made of. No frame needs it, but a file holds it: C makes the network anew as it learns."""
+
+    weight_KN: Samples  # v, from which with W alpha follows
+    start_2N: Samples  # h and g before any frame
+
+
 class PriorNetwork(NamedTuple):
     """All that a frame needs; rows of layers are the listener's, then the explainer's."""
 
@@ -34,6 +41,7 @@ class PriorNetwork(NamedTuple):
     scale_N: Samples
     atoms_NF: Samples  # W^T, a single panel
     silent: Samples  # h, g and c after a silent frame: where a stream starts
+    origin: Origin
     n_listening: int
     n_features: int
     n_speech: int
@@ -97,6 +105,7 @@ def pack(
     listener: Layers,
     explainer: Layers,
     expectation: Expectation,
+    weight_KN: Samples,
     scale_N: Samples,
     n_speech: int,
     level: float,
@@ -116,6 +125,8 @@ def pack(
     _check_shapes(expectation, N=N, U=U, G=3 * U, **{"1": 1})
     if scale_N.shape != (N,) or not 0 < n_speech < N:
         raise InputError(f"{N} atoms need as many scales and fewer speech atoms, got {len(scale_N)} and {n_speech}")
+    if weight_KN.shape != (len(listener.alpha_KN) + len(explainer.alpha_KN), N):
+        raise InputError(f"weights must be those of all layers and {N} atoms, got {weight_KN.shape}")
 
     def array(*parts: Samples) -> Samples:
         return np.ascontiguousarray(np.concatenate(parts), dtype)
@@ -134,7 +145,8 @@ def pack(
         map_bias_M=array(e.sparsity_bias_N, e.weight_bias_N, e.gain_bias_1),
         scale_N=array(scale_N),
         atoms_NF=library.panels(array(W_FN).T, F),
-        silent=np.concatenate([array(explainer.h0_N, listener.h0_N), np.zeros(U, dtype)]),
+        silent=array(explainer.h0_N, listener.h0_N, np.zeros(U)),
+        origin=Origin(array(weight_KN), array(explainer.h0_N, listener.h0_N)),
         n_listening=len(listener.alpha_KN),
         n_features=F,
         n_speech=n_speech,

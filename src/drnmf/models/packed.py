@@ -79,10 +79,16 @@ def unit_columns(log_W: Samples) -> Samples:
     return columns
 
 
+def relative_weights(log_weight_KN: Samples) -> Samples:
+    """Of the atoms in each layer, the largest 1."""
+    log_v_KN = log_weight_KN - log_weight_KN.max(1, keepdims=True)
+    v_KN: Samples = np.exp(np.maximum(log_v_KN, _LEAST_LOG_WEIGHT))
+    return v_KN
+
+
 def weighted_alpha(W_KFN: Samples, log_alpha_KN: Samples, log_weight_KN: Samples) -> Samples:
     """Step sizes with which no layer expands distances: `models.drnmf.weighted_alpha`."""
-    log_v_KN = log_weight_KN - log_weight_KN.max(1, keepdims=True)
-    v_KN1 = np.exp(np.maximum(log_v_KN, _LEAST_LOG_WEIGHT))[..., None]
+    v_KN1 = relative_weights(log_weight_KN)[..., None]
     bound_KN = (W_KFN.swapaxes(-1, -2) @ (W_KFN @ v_KN1) / v_KN1)[..., 0]
     alpha_KN: Samples = bound_KN * (0.5 + np.exp(log_alpha_KN))
     return alpha_KN

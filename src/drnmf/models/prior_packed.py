@@ -14,7 +14,7 @@ from drnmf.errors import InputError
 from drnmf.maths.adaptation import moved_atoms
 from drnmf.maths.expectation import BOUND
 from drnmf.models.masks import MASK_FLOOR, dictionary_mask, split_sources
-from drnmf.models.packed import PackedModel, Weights, compressed, unit_columns, weighted_alpha
+from drnmf.models.packed import PackedModel, Weights, compressed, relative_weights, unit_columns, weighted_alpha
 from drnmf.signal.audio import Samples
 
 _LEAST = 1e-6  # of an atom's largest value: logarithms are stored
@@ -73,11 +73,13 @@ def _expectation(weights: Weights) -> Expectation:
 def pack(options: Options, weights: Weights, dtype: str) -> PriorNetwork:
     """The network for C."""
     W_FN = unit_columns(weights["log_W"])
+    of_layers = [relative_weights(weights[f"{part}.log_weight"]) for part in ("listener", "explainer")]
     return prior_network.pack(
         W_FN,
         listener=_layers(weights, "listener", W_FN),
         explainer=_layers(weights, "explainer", W_FN),
         expectation=_expectation(weights),
+        weight_KN=np.concatenate(of_layers),
         scale_N=np.exp(weights["log_scale"]),
         n_speech=split_sources(options.n_atoms, options.n_speech),
         level=options.level,

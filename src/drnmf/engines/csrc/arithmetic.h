@@ -56,7 +56,6 @@ INLINE void NAME(store)(real *p, int64_t n, vector v) {
         memcpy(p, &v, n * sizeof(real));
 }
 
-#ifndef ONLY_STREAMS
 /* out += s A for `rows` rows and `width` registers of columns, of which only the last may be partly filled; s[r, j] lies
  * at r s_row + j s_column. */
 INLINE void NAME(tile)(const int rows, const int width, real *out, int64_t out_step, int64_t columns, const real *s,
@@ -101,8 +100,6 @@ INLINE void NAME(tiles)(const int rows, real *out, int64_t out_step, int64_t col
         }
     }
 }
-
-#endif
 
 /* out += the `count` rows of A that are listed, times their factors in s, in `width` registers of columns as above. */
 INLINE void NAME(strip)(const int width, real *out, int64_t columns, const real *s, const int32_t *active,
@@ -155,7 +152,6 @@ static TARGET int64_t NAME(nonzero)(const real *s, int64_t n, int32_t *active) {
     return count;
 }
 
-#ifndef ONLY_STREAMS
 /* out += s A for any number of rows. `active` is room for as many numbers as A has rows, its depth. */
 static TARGET void NAME(add_rows)(int64_t rows, real *out, int64_t out_step, int64_t columns, const real *s,
                                   int64_t s_step, const real *A, int64_t A_step, int64_t depth, int32_t *active) {
@@ -173,6 +169,7 @@ static TARGET void NAME(add_outer)(int64_t M, real *out, int64_t out_step, int64
     for (; M > 0; M--, out += out_step, s++) NAME(tiles)(1, out, out_step, columns, s, 1, s_step, g, g_step, depth);
 }
 
+#ifndef ONLY_STREAMS
 #include "recurrence.h"
 #endif
 #include "sound.h"
