@@ -58,7 +58,7 @@ const char *drnmf_error(int code) {
         case DRNMF_NO_MODEL: return "no model is compiled in: give the name of a file";
         case DRNMF_BAD_RATE: return "the sample rate must be from 8000 to 192000 Hz, in a simple ratio to 16000";
         case DRNMF_BAD_CHANNELS: return "there must be from 1 to 64 channels";
-        case DRNMF_BAD_VALUE: return "strength is from 0 to 1, attenuation 0 dB or more, an atom below drnmf_atoms, sizes alike";
+        case DRNMF_BAD_VALUE: return "strength is from 0 to 1, attenuation 0 dB or more, an atom and sizes the model's";
         case DRNMF_BAD_SAMPLES: return "samples were not finite or beyond 1000, and taken as 0: full scale is 1";
         case DRNMF_DIVERGED: return "the model's mask was not finite: sound passed unchanged";
         case DRNMF_CANNOT_LEARN: return "this model's file is too old to learn a noise: export it again";

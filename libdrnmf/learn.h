@@ -3,8 +3,8 @@
  *     H <- H (X W) / (H W^T W + lambda)                                     X: (T, F), H: (T, R), W: (F, R)
  *     W <- W (X^T H + kappa W_0) / (W H^T H + kappa W), columns of unit norm
  *
- * `maths/adaptation.py` says why, and `use/adaptation.py` what is refused. Around other atoms the network's -W^T W, step
- * sizes and state after silence are others; all else stays. Rows of matrices end with zeros, as those of panels.
+ * `maths/adaptation.py` says why, and `use/adaptation.py` what is refused. With other atoms, the network's -W^T W, step
+ * sizes and state after silence are others, and all else stays. Rows of matrices end with zeros, as those of panels.
  */
 
 #define PULL 3.0f
@@ -109,7 +109,7 @@ static int64_t there_and_back(int64_t t, int64_t n) {
     return at < n ? at : 2 * n - 1 - at;
 }
 
-/* Hear a sample of n from `first` to `last`, then silence. What the network hears of it goes to X (T, F_step), if that is
+/* Hear a sample of n from `first` to `last`, then silence. What the network hears of it goes to X (T, F), if that is
  * given; `share` is what is removed from time 0 on, of the energy. */
 static int hear(drnmf *d, const float *samples, int64_t n, int64_t first, int64_t last, float *X, double *share) {
     const int64_t C = d->channels, hop = HOP * d->rate / OWN_RATE; /* so that it completes one frame at most */
@@ -125,8 +125,9 @@ static int hear(drnmf *d, const float *samples, int64_t n, int64_t first, int64_
         code = drnmf_process(d, block, block, hop);
         for (int64_t i = 0; i < hop * C; i++) {
             const int64_t at = t + i / C - d->latency;
-            const double x = at >= 0 && at < last ? samples[there_and_back(at, n) * C + i % C] : 0;
-            all += x * x, removed += at >= 0 && at < last ? (x - block[i]) * (x - block[i]) : 0;
+            if (at < 0 || at >= last) continue;
+            const double x = samples[there_and_back(at, n) * C + i % C], gone = x - block[i];
+            all += x * x, removed += gone * gone;
         }
         if (X && d->frames > before) memcpy(X + before * d->model.network.F_step, heard, BINS * sizeof *X);
     }
@@ -150,9 +151,10 @@ static int is_silent(const float *samples, int64_t n, int channels) {
 
 /* Whether the model would remove some of a sample: not of one that is nothing but speech. */
 static int check_for_speech(drnmf *d, const float *samples, int64_t n) {
-    const int64_t times = (int64_t)ceil(LISTENED * d->rate / (2 * n));
+    const double least = LISTENED * d->rate;
+    const int64_t ahead = llrint(AHEAD * d->rate), last = n < least ? 2 * n * llrint(ceil(least / (2 * n))) : n;
     double share;
-    const int code = hear(d, samples, n, -llrint(AHEAD * d->rate), n < LISTENED * d->rate ? 2 * n * times : n, NULL, &share);
+    const int code = hear(d, samples, n, -ahead, last, NULL, &share);
     return code ? code : share < SPEECH ? DRNMF_ONLY_SPEECH : DRNMF_OK;
 }
 

@@ -82,6 +82,54 @@ await page.click("#microphone");
 await state("done");
 await save("after-microphone");
 
+// a noise is marked and learned: with the mouse, and forgotten; and by keyboard, at another rate
+const moved = () => page.locator(".atom.moved").count();
+const drag = async (first, last) => {
+  const { x, y, width } = await page.locator("#mask").boundingBox();
+  const at = [first, last].map((part) => Math.round(x + part * width));
+  await page.mouse.move(at[0], y + 20);
+  await page.mouse.down();
+  await page.mouse.move((at[0] + at[1]) / 2, y + 200);
+  await page.mouse.move(at[1], y + 20);
+  await page.mouse.up();
+  return at.map((place) => (place - x) / width);
+};
+const learn = async (press) => {
+  await press();
+  const busy = await page.getAttribute("body", "data-state");
+  await state("done");
+  return { busy, status: await page.textContent("#status"), moved: await moved(), enabled: await page.isEnabled("#forget") };
+};
+if (existsSync(`${folder}/talk.wav`)) {
+  seen.learning = {};
+  await page.setInputFiles("#file", `${folder}/talk.wav`);
+  await page.waitForFunction(() => document.getElementById("status").textContent.startsWith("talk.wav"));
+  seen.unmarked = await page.isEnabled("#learn");
+  for (const [name, first, last] of JSON.parse(readFileSync(`${folder}/stretches.json`))) {
+    const stretch = await drag(first, last);
+    const label = await page.textContent("#learn");
+    seen.learning[name] = { stretch, label, ...(await learn(() => page.click("#learn"))) };
+  }
+  await page.screenshot({ path: `${folder}/learned.png` });
+  await save("learned");
+  await page.keyboard.press("Escape");
+  seen.unmarkedAgain = await page.isEnabled("#learn");
+  seen.learning.forgotten = await learn(() => page.click("#forget"));
+  await save("forgotten");
+
+  await page.setInputFiles("#file", `${folder}/fast.wav`);
+  await page.waitForFunction(() => document.getElementById("status").textContent.startsWith("fast.wav"));
+  await page.keyboard.press("Escape");
+  for (let i = 0; i < 8; i++) await page.keyboard.press("Shift+ArrowRight");
+  await page.keyboard.press("Shift+ArrowLeft");
+  await page.focus("#learn");
+  seen.learning.keyboard = await learn(() => page.keyboard.press("Enter"));
+  await save("fast-learned");
+  await page.setInputFiles("#file", `${folder}/talk.wav`);
+  await page.waitForFunction(() => document.getElementById("status").textContent.startsWith("talk.wav"));
+  seen.learning.opened = { moved: await moved(), enabled: await page.isEnabled("#forget") };
+}
+
 // a file with more channels than loudspeakers, where there is one
 if (existsSync(`${folder}/three.wav`)) {
   await page.setInputFiles("#file", `${folder}/three.wav`);

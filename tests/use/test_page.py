@@ -14,7 +14,9 @@ from command import drnmf
 from drnmf import enhance
 from drnmf.models.folders import load_ready
 from drnmf.use.page import page, server
+from examples import recording
 from native import ROOT, Enhancer, needs, run
+from use.test_c_library import mixture, noise
 from use.test_plugin import write
 
 RELEASED = ROOT / "src" / "drnmf" / "bundled" / "page" / "drnmf"
@@ -52,6 +54,56 @@ def playwright() -> Path:
     return MODULES
 
 
+STRETCHES = {  # of `write_talk`, in seconds; the last is what is learned in the end
+    "short": (0.2, 0.4),
+    "silence": (1.1, 1.9),
+    "speech": (2.0, 5.0),
+    "noise": (0.1, 0.9),
+}
+
+
+def write_talk(folder: Path) -> np.ndarray:
+    """A second of noise, a second of silence, and a voice without noise."""
+    voice = recording("speech/austen_0920").numpy()[:48000]
+    talk = np.concatenate([noise("percussion", 3, 4)[0], np.zeros(16000), voice]).astype(np.float32)
+    soundfile.write(folder / "talk.wav", talk, 16000, subtype="FLOAT")
+    seconds = len(talk) / 16000
+    stretches = [(name, first / seconds, last / seconds) for name, (first, last) in STRETCHES.items()]
+    (folder / "stretches.json").write_text(json.dumps(stretches))
+    return talk
+
+
+def fast_expected(x: np.ndarray) -> np.ndarray:
+    """By the C library: seven steps of a tenth of a second are learned."""
+    ahead = x[:, :36000][:, ::-1]
+    enhancer = Enhancer(48000, 2, Enhancer(48000, 2).learn(x[:, :33600]))
+    return enhancer.enhance(np.concatenate([ahead, x], 1), [512])[:, ahead.shape[1] :]
+
+
+def check_learning(seen: dict) -> None:
+    """What the page says of each stretch."""
+    learning = seen["learning"]
+    assert (seen["unmarked"], seen["unmarkedAgain"]) == (False, False)
+    refusals = {
+        "short": "Not learned: a sample of noise must last at least 0.3 s.",
+        "silence": "Not learned: this sample of noise is silent: ",
+        "speech": "Not learned: this is nothing but speech to the model: ",
+    }
+    for name, text in refusals.items():
+        assert text in learning[name]["status"]
+        assert (learning[name]["moved"], learning[name]["enabled"]) == (0, False)
+    assert learning["noise"]["label"] == "Learn the noise from 0.10 to 0.90 s"
+    assert "It knows the noise from 0.10 to 0.90 s." in learning["noise"]["status"]
+    assert "It knows the noise from 0.00 to 0.70 s." in learning["keyboard"]["status"]
+    for name in ("noise", "keyboard"):
+        assert learning[name]["busy"] == "busy"
+        assert learning[name]["moved"] > 3
+        assert learning[name]["enabled"]
+    assert "It knows" not in learning["forgotten"]["status"]
+    for name in ("forgotten", "opened"):
+        assert (learning[name]["moved"], learning[name]["enabled"]) == (0, False)
+
+
 def test_in_chromium(tmp_path):
     if not os.environ.get("DRNMF_ANYWHERE"):
         pytest.skip("starts a browser for some seconds: make anywhere")
@@ -59,6 +111,9 @@ def test_in_chromium(tmp_path):
     x = write(tmp_path / "noisy.wav", 16000, 1)
     three = np.stack([x[0], 0.1 * x[0], np.roll(x[0], 5)])[:, :16000]
     soundfile.write(tmp_path / "three.wav", three.T, 16000, subtype="FLOAT")
+    talk = write_talk(tmp_path)
+    fast = np.concatenate([noise("percussion", 3, 4, 48000, 2), mixture(48000, 2)], 1)
+    soundfile.write(tmp_path / "fast.wav", fast.T, 48000, subtype="FLOAT")
     with server(page(load_ready("default")), 0) as served:
         threading.Thread(target=served.serve_forever, daemon=True).start()
         address = f"http://localhost:{served.server_port}"
@@ -85,8 +140,16 @@ def test_in_chromium(tmp_path):
         "after-microphone": enhance(x, 16000)[0],
         "three": enhance(three, 16000),
     }
+    first, last = (round(part * len(talk)) for part in seen["learning"]["noise"]["stretch"])
+    expected |= {
+        "learned": enhance(talk, 16000, noise=talk[first:last]),
+        "forgotten": enhance(talk, 16000),
+        "fast-learned": fast_expected(fast),
+    }
+    check_learning(seen)
     for name, wanted in expected.items():
         y, rate = soundfile.read(tmp_path / f"{name}.wav", dtype="float32")
-        assert rate == 16000
+        assert rate == (48000 if name == "fast-learned" else 16000)
         np.testing.assert_allclose(y.T, wanted, rtol=0, atol=1e-4, err_msg=name)
     assert np.abs(expected["changed"] - expected["as-ever"]).max() > 1e-3
+    assert np.abs(expected["learned"] - expected["forgotten"]).max() > 1e-2

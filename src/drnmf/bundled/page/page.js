@@ -4,12 +4,17 @@ import { Drnmf } from "./drnmf/drnmf.js";
 
 const $ = (id) => document.getElementById(id);
 const NO_LIMIT = 60; // dB, where the slider ends
+const LONGEST = 60; // seconds of noise that are learned
+const FAR = 0.25; // of its length: an atom that has moved so far is marked
 
-const [engine, model] = await Promise.all(
+const [engine, original] = await Promise.all(
   ["drnmf/drnmf.wasm", "drnmf/default.drnmf"].map(async (name) => new Uint8Array(await (await fetch(name)).arrayBuffer())),
 );
-const drnmf = await Drnmf.load({ engine, model });
-const N = drnmf.atoms;
+const compiled = await WebAssembly.compile(engine);
+const trained = new Drnmf(compiled, original);
+const N = trained.atoms;
+let model = original; // or what has learned a noise
+let drnmf = trained;
 const changed = new Map(); // atoms that are not as trained: whether they are kept
 let fileName = "";
 let sound = null; // {channels, rate}, the file
@@ -18,6 +23,11 @@ let graph = null; // what plays: {context, node, dry, wet, source, started}
 let asked = 0; // how often the worker was
 let waiting = null; // a timer, while settings move
 let pointed = null; // where in the sound a person looks, from 0 to 1
+let marked = null; // the stretch that may be learned, first and last, likewise
+let anchor = null; // where that began, until a person looks elsewhere
+let learning = 0; // the number of the lesson, while the worker learns
+let lessons = 0;
+let note = ""; // of what was learned, or why not
 
 // Settings
 
@@ -51,7 +61,11 @@ function settingsChanged() {
 // A file: all of it in a worker, for the pictures and the download
 
 const worker = new Worker("worker.js", { type: "module" });
-worker.onmessage = ({ data }) => (data.progress === undefined ? finished(data) : progress(data.progress));
+worker.onmessage = ({ data }) => {
+  if (data.progress !== undefined) progress(data.progress);
+  else if (data.outputs) finished(data);
+  else hasLearned(data);
+};
 worker.onerror = (error) => say(`The engine failed: ${error.message}`);
 worker.postMessage({ id: 0, engine, model });
 
@@ -69,7 +83,8 @@ async function open(file) {
     return say(`${file.name}: this browser cannot decode it (${error.message})`);
   }
   $("play").disabled = false;
-  enhance();
+  setMarked(null);
+  setModel(original, ""); // what was learned belongs to another recording
 }
 
 /** The rate in the head of a WAV or FLAC file, if the engine takes it. */
@@ -101,17 +116,76 @@ function progress(part) {
 function finished(data) {
   if (data.id !== asked || waiting || live()) return; // a newer one is on its way, or will be
   result = data;
-  $("progress").hidden = true;
+  $("progress").hidden = !learning;
   $("download").disabled = false;
   for (const name of ["before", "mask", "after"]) draw($(name), data.pictures[name]);
   sayResult();
-  document.body.dataset.state = "done";
+  document.body.dataset.state = learning ? "busy" : "done";
   document.body.dataset.speed = data.speed;
 }
 
 function sayResult() {
   const seconds = sound.channels[0].length / sound.rate;
-  say(`${fileName}: ${seconds.toFixed(1)} s at ${sound.rate / 1000} kHz, ${result.speed.toFixed(0)} times faster than real time.`);
+  say(`${fileName}: ${seconds.toFixed(1)} s at ${sound.rate / 1000} kHz, ${result.speed.toFixed(0)} times faster than real time. ${note}`.trim());
+}
+
+// A noise of one's own: it is marked in the pictures and learned in the worker; what comes back is a model
+
+/** A stretch in which nobody speaks, or null. */
+function setMarked(stretch) {
+  marked = stretch && stretch.sort((a, b) => a - b);
+  $("marked").hidden = $("learn").disabled = !marked;
+  $("learn").textContent = marked ? `Learn the noise from ${between(marked)}` : "Learn this noise";
+  if (!marked) return;
+  $("marked").style.left = `${100 * marked[0]}%`;
+  $("marked").style.width = `${100 * (marked[1] - marked[0])}%`;
+  say(`Marked from ${between(marked)}.`);
+}
+
+function between(stretch) {
+  const seconds = sound.channels[0].length / sound.rate;
+  return stretch.map((part) => (part * seconds).toFixed(2)).join(" to ") + " s";
+}
+
+function learn() {
+  if (!marked || learning) return;
+  const { channels, rate } = sound;
+  const first = Math.round(marked[0] * channels[0].length);
+  const last = Math.min(Math.round(marked[1] * channels[0].length), first + LONGEST * rate);
+  learning = ++lessons;
+  note = `It knows the noise from ${between(marked)}.`;
+  document.body.dataset.state = "busy";
+  $("learn").setAttribute("aria-busy", "true");
+  $("progress").hidden = false;
+  $("progress").removeAttribute("value"); // it moves, and does not say how far
+  say(`Learning the noise from ${between(marked)} …`);
+  worker.postMessage({ id: learning, engine, model: original, noise: channels.map((x) => x.slice(first, last)), rate });
+}
+
+function hasLearned({ id, learned, refusal }) {
+  if (id !== learning) return; // another file was opened
+  if (learned) return setModel(learned, note);
+  stopLearning(`Not learned: ${refusal}.`);
+  if (result && result.id === asked && !waiting) finished(result); // else that is on its way
+}
+
+function stopLearning(why) {
+  learning = 0;
+  note = why;
+  $("learn").removeAttribute("aria-busy");
+}
+
+/** Go on with a model, and say why. */
+function setModel(next, why) {
+  stopLearning(why);
+  model = next;
+  drnmf = model === original ? trained : new Drnmf(compiled, model);
+  $("forget").disabled = model === original;
+  for (let atom = 0; atom < N; atom++) drawAtom(atom);
+  sort();
+  if (live()) return;
+  stop(); // what plays has the other one
+  enhance();
 }
 
 function download() {
@@ -185,6 +259,7 @@ async function microphone() {
     await start((context) => new MediaStreamAudioSourceNode(context, { mediaStream: stream }), 48000, 1);
     $("microphone").setAttribute("aria-pressed", "true");
     result = pointed = null;
+    setMarked(null);
     $("download").disabled = true;
     say("Listening. Use headphones, or it will hear itself.");
   } catch (error) {
@@ -263,34 +338,44 @@ function roll(canvas, columns) {
 
 // Atoms
 
-const pitch = Array.from({ length: N }, (_, atom) => {
-  const spectrum = drnmf.spectrum(atom);
-  return spectrum.reduce((sum, x, k) => sum + k * x, 0) / spectrum.reduce((sum, x) => sum + x, 1e-9);
-});
+const pitch = [];
 let now = { activations: new Float32Array(N), expected: new Float32Array(N) };
 const buttons = Array.from({ length: N }, (_, atom) => makeAtom(atom));
 
 function makeAtom(atom) {
   const button = document.createElement("button");
-  const speech = atom < drnmf.speechAtoms;
-  button.className = speech ? "atom" : "atom of-noise";
+  button.className = atom < drnmf.speechAtoms ? "atom" : "atom of-noise";
   button.dataset.atom = atom;
-  button.title = `${speech ? "Speech" : "Noise"} atom ${atom}, around ${Math.round(pitch[atom] * 31.25)} Hz`;
-  button.setAttribute("aria-label", button.title);
   button.append(document.createElement("i"), document.createElement("b"), document.createElement("canvas"));
+  button.onclick = () => setAtom(atom, !kept(atom));
+  return button;
+}
+
+function drawAtom(atom) {
+  const button = buttons[atom];
+  const speech = atom < drnmf.speechAtoms;
+  const spectrum = drnmf.spectrum(atom);
+  const moved = distance(spectrum, trained.spectrum(atom)) > FAR;
+  pitch[atom] = spectrum.reduce((sum, x, k) => sum + k * x, 0) / spectrum.reduce((sum, x) => sum + x, 1e-9);
+  button.classList.toggle("moved", moved);
+  button.title = `${speech ? "Speech" : "Noise"} atom ${atom}, around ${Math.round(pitch[atom] * 31.25)} Hz${moved ? ", has learned" : ""}`;
+  button.setAttribute("aria-label", button.title);
   const canvas = button.lastChild;
   canvas.width = 1;
   canvas.height = 128;
   const context = canvas.getContext("2d");
-  const spectrum = drnmf.spectrum(atom);
   const most = Math.max(...spectrum);
   context.fillStyle = speech ? "#1fa3ad" : "#e0701f";
   for (let row = 0; row < 128; row++) {
     context.globalAlpha = Math.sqrt(Math.max(spectrum[2 * row], spectrum[2 * row + 1]) / most);
     context.fillRect(0, 127 - row, 1, 1);
   }
-  button.onclick = () => setAtom(atom, !kept(atom));
-  return button;
+}
+
+/** Of two spectra, as long as 1 each. */
+function distance(first, second) {
+  const [a, b] = [first, second].map((spectrum) => Math.hypot(...spectrum) || 1);
+  return Math.hypot(...first.map((x, k) => x / a - second[k] / b));
 }
 
 function setAtom(atom, keep) {
@@ -335,9 +420,14 @@ function sort() {
 
 // What moves
 
-function lookWhere({ clientX }) {
+function partAt({ clientX }) {
   const box = $("before").getBoundingClientRect();
-  lookAt((clientX - box.left) / box.width);
+  return (clientX - box.left) / box.width;
+}
+
+function lookWhere(event) {
+  anchor = null;
+  lookAt(partAt(event));
 }
 
 function lookAt(part) {
@@ -352,7 +442,7 @@ function lookAt(part) {
 }
 
 function lookAway() {
-  pointed = null;
+  pointed = anchor = null;
   if (result) sayResult();
 }
 
@@ -361,6 +451,14 @@ function explained(activations) {
   const loudest = [...activations.keys()].filter((atom) => activations[atom] > 0).sort((a, b) => activations[b] - activations[a]);
   const named = loudest.slice(0, 4).map((atom) => `${atom < drnmf.speechAtoms ? "speech" : "noise"} around ${Math.round(pitch[atom] * 31.25)} Hz (${atom})`);
   return named.length ? `mostly ${named.join(", ")}` : "silence";
+}
+
+/** Look at a time, and mark what lies between it and where that began. */
+function markTo(part) {
+  if (!result) return;
+  anchor ??= pointed ?? 0;
+  lookAt(part);
+  setMarked([anchor, pointed]);
 }
 
 function moveCursor(part) {
@@ -387,9 +485,22 @@ $("toggle").onclick = () => listen($("toggle").getAttribute("aria-pressed") !== 
 $("download").onclick = download;
 $("strength").oninput = $("attenuation").oninput = settingsChanged;
 $("sort").onchange = sort;
+$("learn").onclick = learn;
+$("forget").onclick = () => setModel(original, "");
 $("restore").onclick = () => [...changed.keys()].forEach((atom) => setAtom(atom, atom < drnmf.speechAtoms));
 const pictures = document.querySelector(".pictures");
-pictures.onpointerdown = pictures.onpointermove = lookWhere;
+let pressed = null; // where a pointer went down
+pictures.onpointerdown = (event) => {
+  lookWhere(event);
+  anchor = pointed;
+  pressed = event.clientX;
+  pictures.setPointerCapture(event.pointerId);
+};
+pictures.onpointermove = (event) => {
+  if (pressed === null || !(event.buttons & 1)) lookWhere(event);
+  else if (Math.abs(event.clientX - pressed) >= 4) markTo(partAt(event)); // less is a click
+};
+pictures.onpointerup = pictures.onpointercancel = () => (pressed = null);
 pictures.onpointerleave = ({ pointerType }) => pointerType === "mouse" && lookAway(); // a finger leaves when it is lifted
 document.ondragover = (event) => (event.preventDefault(), document.body.classList.add("over"));
 document.ondragleave = () => document.body.classList.remove("over");
@@ -403,11 +514,19 @@ document.onkeydown = (event) => {
   if (event.key === " " && sound) event.preventDefault(), play();
   if (event.key.toLowerCase() === "b" && !event.ctrlKey && !event.metaKey) $("toggle").click();
   if (event.target.matches("input, select")) return; // arrows are theirs
-  if (event.key === "ArrowLeft" || event.key === "ArrowRight") lookAt((pointed ?? 0) + (event.key === "ArrowLeft" ? -0.01 : 0.01));
-  if (event.key === "Escape") lookAway();
+  if (event.key === "ArrowLeft" || event.key === "ArrowRight") step(event.key === "ArrowLeft" ? -1 : 1, event.shiftKey);
+  if (event.key === "Escape") setMarked(null), lookAway();
 };
 
-buttons.forEach((_, atom) => mark(atom));
+/** By a hundredth of the sound; marking, by a tenth of a second. */
+function step(direction, marks) {
+  if (!sound) return;
+  if (marks) return markTo((pointed ?? 0) + (direction * 0.1 * sound.rate) / sound.channels[0].length);
+  anchor = null;
+  lookAt((pointed ?? 0) + 0.01 * direction);
+}
+
+buttons.forEach((_, atom) => (drawAtom(atom), mark(atom)));
 sort();
 tick();
 document.body.dataset.state = "ready";

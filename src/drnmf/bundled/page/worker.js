@@ -10,6 +10,7 @@ let compiled = null;
 onmessage = async ({ data }) => {
   const { id, engine, model } = data;
   compiled ??= new WebAssembly.Module(engine);
+  if (data.noise) return learn(data);
   newest = id;
   if (data.channels) await enhance(data);
   else await warmUp(model);
@@ -21,6 +22,16 @@ async function warmUp(model) {
   for (let i = 0; i < 125 && newest === 0; i++) {
     drnmf.process(Float32Array.from({ length: 128 }, () => Math.random() - 0.5));
     if (i % 16 === 0) await new Promise((resolve) => setTimeout(resolve));
+  }
+}
+
+/** A model that knows a noise, or why there is none. */
+function learn({ id, model, noise, rate }) {
+  try {
+    const learned = new Drnmf(compiled, model, { rate, channels: noise.length }).learn(noise);
+    postMessage({ id, learned }, [learned.buffer]);
+  } catch (error) {
+    postMessage({ id, refusal: error.message.replace("drnmf: ", "") });
   }
 }
 
