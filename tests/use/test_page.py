@@ -54,10 +54,11 @@ def playwright() -> Path:
     return MODULES
 
 
-STRETCHES = {  # of `write_talk`, in seconds; the last is what is learned in the end
+STRETCHES = {  # of `write_talk`, in seconds; the last is what is learned in the end, from the first atoms again
     "short": (0.2, 0.4),
     "silence": (1.1, 1.9),
     "speech": (2.0, 5.0),
+    "first": (0.3, 0.7),
     "noise": (0.1, 0.9),
 }
 
