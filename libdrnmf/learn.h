@@ -7,7 +7,7 @@
  * sizes and state after silence are others, and all else stays. Rows of matrices end with zeros, as those of panels.
  */
 
-#define PULL 3.0f
+#define PULL 6.0f
 #define SPARSITY 0.3f
 #define LEAST_PULL 1e-3f /* of the mean pull: an atom that is never heard stays where it is */
 #define FLOOR 1e-9f

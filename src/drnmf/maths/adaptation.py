@@ -12,7 +12,7 @@ atoms; `...` are samples.
 
 from drnmf.signal.arrays import Array, functions
 
-PULL, SPARSITY = 3.0, 0.3
+PULL, SPARSITY = 6.0, 0.3
 FIRST, ITERATIONS = 10, 20  # updates of H alone, then of both
 _LEAST = 1e-3  # of the mean of kappa: an atom that is never heard stays where it is
 _FLOOR, _TINY = 1e-9, 1e-30

@@ -118,13 +118,16 @@ class Backpropagation(L.LightningModule):
 
 
 class Record(L.Callback):
-    """What a run leaves in its folder after every epoch: history.csv, and the best model so far.
+    """What a run leaves in its folder after every epoch: history.csv, and the best model so far or, if told, the last.
 
     Also stops the run: when the validation loss has not improved for `patience` epochs, or has left all bounds.
     """
 
-    def __init__(self, run: Backpropagation, folder: Path, patience: int, validate_every: int = 1) -> None:
+    def __init__(
+        self, run: Backpropagation, folder: Path, patience: int, validate_every: int = 1, *, keep_last: bool = False
+    ) -> None:
         self.run, self.folder, self.patience, self.validate_every = run, folder, patience, validate_every
+        self.keep_last = keep_last
         self.rows: list[dict[str, float]] = []
         self._earlier = 0.0  # seconds, before the run was continued
         self._begun = time.monotonic()
@@ -138,6 +141,11 @@ class Record(L.Callback):
     def best(self) -> dict[str, float]:
         """The row with the lowest validation loss."""
         return min(self.rows, key=lambda row: row["validation_loss"])
+
+    @property
+    def kept(self) -> dict[str, float]:
+        """The row of the model in the folder."""
+        return self.rows[-1] if self.keep_last else self.best
 
     def state_dict(self) -> dict[str, Any]:
         """Goes into the checkpoint."""
@@ -184,11 +192,10 @@ class Record(L.Callback):
             "training_loss": training_loss,
             "validation_loss": self.run.validation_loss,
         }
-        improved = not self.rows or row["validation_loss"] < self.best["validation_loss"]
         self.rows.append(row)
         if not trainer.is_global_zero:
             return
-        if improved:
+        if self.kept is row:
             with self.run.averaged():
                 save_model(self.run.model, self.folder)
         text = io.StringIO()

@@ -179,7 +179,10 @@ class ModelSettings(Settings):
     kind: str = "DRNMF"
     options: dict[str, Any] = Field(default_factory=dict)
     start: Place | None = None
-    """A trained model, its folder or a bundled one's name, to train further; it has its own kind and options."""
+    """A trained model, its folder or a bundled one's name, to train further; it has its own kind and options.
+
+    Or the recipe (TOML) of that model, which is then trained first, in the folder "first" of the run.
+    """
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -238,6 +241,9 @@ class TrainingSettings(Settings):
     max_epochs: Count = 400
     patience: Count = 50
     """Epochs without a better validation loss after which training stops."""
+    keep: Literal["best", "last"] = "best"
+    """The weights that the run ends with: those of the best validation loss, or the last, if that loss is not all that
+    counts."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 2016
     precision: Literal["32-true", "16-mixed", "bf16-mixed"] = "32-true"
     accelerator: Literal["auto", "cpu", "gpu", "cuda"] = "auto"
@@ -323,10 +329,10 @@ class Recipe(BaseModel):
         start = recipe.model.start
         if start and start not in bundled_models():
             start = _resolved(start, path, "[model] start")
-            if not os.path.isdir(start):
+            if not os.path.isdir(start) and not (start.endswith(".toml") and os.path.isfile(start)):
                 names = ", ".join(bundled_models())
                 raise InputError(
-                    f"{path}: [model] start = {shown(recipe.model.start)}: no such folder; bundled: {names}"
+                    f"{path}: [model] start = {shown(recipe.model.start)}: no such folder or recipe; bundled: {names}"
                 )
         return recipe.replace(data=places, model={"start": start})
 

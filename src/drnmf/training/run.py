@@ -42,7 +42,7 @@ logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 warnings.filterwarnings("ignore", module="lightning")
 
 RECIPE, VERSIONS, DICTIONARIES = "recipe.toml", "versions.json", "dictionaries.safetensors"
-SUMMARY = "summary.json"
+SUMMARY, FIRST = "summary.json", "first"
 
 
 def train(recipe: Recipe, folder: str | Path, *, dictionaries: Path | None = None, progress: Progress = silent) -> None:
@@ -51,8 +51,9 @@ def train(recipe: Recipe, folder: str | Path, *, dictionaries: Path | None = Non
     `dictionaries` is where steps 1 and 2 leave their result, or find it: runs that share it make them once.
     """
     folder = Path(folder)
-    if recipe.model.start:
-        initial_model(recipe.model, None, 0)  # find out now whether it can be trained
+    start = _start(recipe, folder, progress)
+    if start.start:
+        initial_model(start, None, 0)  # find out now whether it can be trained
     is_longer = _is_longer(recipe, folder)
     if (folder / SUMMARY).is_file() and not is_longer:
         log.info("%s: this run is finished; delete the folder to repeat it", folder)
@@ -65,7 +66,7 @@ def train(recipe: Recipe, folder: str | Path, *, dictionaries: Path | None = Non
         if not recipe.model.start and kind_of(recipe.model.kind).from_dictionary is not None:
             path = dictionaries or folder / DICTIONARIES
             W = make_dictionaries(recipe, path, training, wait=_rank() > 0, progress=progress)
-        model = initial_model(recipe.model, W, recipe.training.seed)
+        model = initial_model(start, W, recipe.training.seed)
         if recipe.data.endless and recipe.data.endless.sample_share:
             model.moved(model.like.new_zeros(1, 1, model.n_features))  # which refuses where it cannot
     if not model.trainable:
@@ -80,6 +81,18 @@ def train(recipe: Recipe, folder: str | Path, *, dictionaries: Path | None = Non
         ) from None
     if _rank() == 0:
         write_atomically(folder / SUMMARY, json.dumps(summary, indent=2).encode())
+
+
+def _start(recipe: Recipe, folder: Path, progress: Progress) -> ModelSettings:
+    """The recipe's model. One that starts from another recipe's is trained by that first, on the same machines."""
+    path = recipe.model.start
+    if path is None or not path.endswith(".toml"):
+        return recipe.model
+    _is_longer(recipe, folder)  # refuse now what would be refused after hours
+    settings = {key: getattr(recipe.training, key) for key in ("seed", "accelerator", "devices", "nodes")}
+    log.info("first, %s: the model to start from", Path(path).name)
+    train(Recipe.read(path).replace(training=settings), folder / FIRST, progress=progress)
+    return recipe.model.replace(start=str(folder / FIRST))
 
 
 def initial_model(settings: ModelSettings, W: Tensor | None, seed: int) -> Separator:
@@ -171,11 +184,12 @@ def _rank() -> int:
 
 
 def _fit(recipe: Recipe, folder: Path, model: Separator, data: EpochData) -> dict[str, float]:
-    """Step 4: backpropagation, from the last checkpoint if there is one. Returns the row of the best epoch."""
+    """Step 4: backpropagation, from the last checkpoint if there is one. Returns the row of the epoch that is kept."""
     settings = recipe.training
     clip = model.gradient_clip if settings.gradient_clip is None else settings.gradient_clip
     module = _module(recipe, model, clip)
-    record = Record(module, folder, settings.patience, settings.validate_every)
+    keep_last = settings.keep == "last"
+    record = Record(module, folder, settings.patience, settings.validate_every, keep_last=keep_last)
     callbacks = [record, ProgressBar(record), Board(record, data.validation)]
     trainer = _trainer(
         settings, folder, callbacks, 0.0 if recipe.data.endless else clip
@@ -191,7 +205,7 @@ def _fit(recipe: Recipe, folder: Path, model: Separator, data: EpochData) -> dic
         raise KeyboardInterrupt
     parameters = sum(p.numel() for p in model.parameters())
     seconds = round(record.seconds, 1)
-    return {**record.best, "epochs": record.rows[-1]["epoch"], "parameters": parameters, "seconds": seconds}
+    return {**record.kept, "epochs": record.rows[-1]["epoch"], "parameters": parameters, "seconds": seconds}
 
 
 def _module(recipe: Recipe, model: Separator, clip: float) -> Backpropagation:
