@@ -68,7 +68,9 @@ def test_sections_inside_sections_survive_being_written(tmp_path):
 
 def test_a_model_to_start_from_is_a_name_or_lies_beside_the_recipe(tmp_path):
     (tmp_path / "before").mkdir()
-    for start, expected in (("before", str(tmp_path / "before")), ("default", "default")):
+    (tmp_path / "first.toml").write_text("")
+    beside = (("before", str(tmp_path / "before")), ("first.toml", str(tmp_path / "first.toml")))
+    for start, expected in (*beside, ("default", "default")):
         path = tmp_path / "recipe.toml"
         path.write_text(f'[data]\ntrain = "a.csv"\n[model]\nstart = "{start}"\n')
         recipe = Recipe.read(path)
@@ -253,7 +255,7 @@ def test_a_wrong_option_of_a_model_is_named_with_file_and_key(kind, key, value, 
         (f"{DATA}{MODEL}alpha_range = 'weighted'\nalpha = 0.4", "alpha lies above"),
         (f"{DATA}[model]\nkind = 'DeepNMF'\nn_layers = 2\nn_untied = 3", "n_untied <= n_layers"),
         (f"{DATA}[model]\nstart = 'default'\nn_layers = 2", "[model] start names a model that has its own kind"),
-        (f"{DATA}[model]\nstart = 'nobody'", "[model] start = 'nobody': no such folder; bundled: default"),
+        (f"{DATA}[model]\nstart = 'nobody'", "[model] start = 'nobody': no such folder or recipe; bundled: default"),
         (f"[data]\n{MODEL}", "[data] needs exactly one of train, "),
         (f"{DATA}speech = 'b'\nnoise = 'c'\n{MODEL}", "[data] needs exactly one of"),
         (f"[data]\nspeech = 'b'\n{MODEL}", "[data] speech and noise go together"),

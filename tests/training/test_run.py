@@ -100,6 +100,37 @@ def test_the_run_leaves_everything_behind(clips, tmp_path):
     assert mask.shape == (1, 3, 257)
 
 
+def test_a_recipe_that_starts_from_another_runs_that_one_first(clips, tmp_path, monkeypatch):
+    first = small_recipe(clips, seed=3)
+    (tmp_path / "first.toml").write_text(first.to_toml())
+    recipe = small_recipe(clips, seed=5).replace(model={"start": str(tmp_path / "first.toml"), "options": {}})
+    train(recipe, tmp_path / "run")
+    assert Recipe.read(tmp_path / "run" / "first" / "recipe.toml") == first.replace(training={"seed": 5})
+    assert Recipe.read(tmp_path / "run" / "recipe.toml") == recipe
+    last_row = min(history(tmp_path / "run" / "first"), key=lambda row: row["validation_loss"])
+    assert history(tmp_path / "run")[0]["validation_loss"] == pytest.approx(last_row["validation_loss"], rel=1e-5)
+    train(recipe, tmp_path / "run")  # finished: nothing is done anew
+    with pytest.raises(InputError, match=r"run: holds a run of another recipe \(\[training\] seed = 5 there, 6 here"):
+        train(recipe.replace(training={"seed": 6}), tmp_path / "run")
+    (tmp_path / "first.toml").write_text(recipe.to_toml())
+    with pytest.raises(InputError, match=r"first.toml: starts from a recipe, too; one before another is the most"):
+        train(recipe, tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize("keep", ["best", "last"])
+def test_the_best_weights_are_kept_or_the_last(keep, clips, tmp_path):
+    train(small_recipe(clips, max_epochs=4, learning_rate=5.0, keep=keep), tmp_path)
+    rows = history(tmp_path)
+    best = min(rows, key=lambda row: row["validation_loss"])
+    assert best is not rows[-1]  # such steps are too large
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["epoch"] == (best if keep == "best" else rows[-1])["epoch"]
+    last = {name.removeprefix("model."): tensor for name, tensor in last_weights(tmp_path).items()}
+    same = all(torch.equal(tensor, last[name]) for name, tensor in load_model(tmp_path).state_dict().items())
+    assert same == (keep == "last")
+
+
 def counting(function, calls):
     """The function, which also adds to a list whenever it is called."""
 

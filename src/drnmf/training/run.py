@@ -84,14 +84,17 @@ def train(recipe: Recipe, folder: str | Path, *, dictionaries: Path | None = Non
 
 
 def _start(recipe: Recipe, folder: Path, progress: Progress) -> ModelSettings:
-    """The recipe's model. One that starts from another recipe's is trained by that first, on the same machines."""
+    """The recipe's model. One that starts from another recipe's is trained by that first, with the same seed."""
     path = recipe.model.start
     if path is None or not path.endswith(".toml"):
         return recipe.model
     _is_longer(recipe, folder)  # refuse now what would be refused after hours
+    first = Recipe.read(path)
+    if first.model.start is not None and first.model.start.endswith(".toml"):
+        raise InputError(f"{path}: starts from a recipe, too; one before another is the most")
     settings = {key: getattr(recipe.training, key) for key in ("seed", "accelerator", "devices", "nodes")}
-    log.info("first, %s: the model to start from", Path(path).name)
-    train(Recipe.read(path).replace(training=settings), folder / FIRST, progress=progress)
+    log.info("first, the model to start from, by %s", Path(path).name)
+    train(first.replace(training=settings), folder / FIRST, progress=progress)
     return recipe.model.replace(start=str(folder / FIRST))
 
 
