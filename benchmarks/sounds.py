@@ -1,5 +1,7 @@
 """The sounds of docs/sounds, before, after and what was removed: `python -m benchmarks.sounds`.
 
+Of some, also what comes out after the model has learned the noise, from the three seconds that follow what is heard.
+
 To be run when the default model has changed; `python -m benchmarks.pages` then makes the page's table. The recordings
 are those of tests/audio.
 """
@@ -19,7 +21,7 @@ from drnmf.signal.metrics import sdr
 ROOT = Path(__file__).parents[1]
 AUDIO = ROOT / "tests" / "audio"
 SOUNDS = ROOT / "docs" / "sounds"
-SECONDS = 5
+SECONDS, SAMPLE = 5, 3
 LEVEL = 0.05  # root mean square of the speech
 MP3 = {"bitrate_mode": "CONSTANT", "compression_level": 0.7}  # 56 kb/s
 
@@ -31,13 +33,14 @@ class Example(NamedTuple):
     speech: str
     noise: str | None = None
     snr_db: float = 0.0
+    learned: bool = False
 
 
 EXAMPLES = {
     "drums": Example("speech and drums", "austen_0890", "percussion", 0),
     "printer": Example("speech and a printer", "austen_0920", "printer_sauna", 5),
-    "guitar": Example("speech and a guitar", "austen_0870", "guitar", 5),
-    "hum": Example("speech and a hum", "austen_0880", "hum", 0),
+    "guitar": Example("speech and a guitar", "austen_0870", "guitar", 5, learned=True),
+    "hum": Example("speech and a hum", "austen_0880", "hum", 0, learned=True),
     "good": Example("speech alone", "austen_0930"),
 }
 
@@ -57,11 +60,16 @@ def _level(x: Samples) -> float:
 
 
 def made(example: Example) -> tuple[dict[str, Samples], dict[str, float]]:
-    """The three sounds by name, and the scores."""
+    """The sounds by name, and the scores."""
     clean, noisy = recordings(example)
     enhanced = enhance(noisy, SAMPLE_RATE)
     sounds = {"noisy": noisy, "enhanced": enhanced, "removed": noisy - enhanced}
     scores = {} if example.noise is None else {"before": float(sdr(noisy, clean)), "after": float(sdr(enhanced, clean))}
+    if example.learned:
+        path = AUDIO / "noise" / f"{example.noise}.flac"
+        sample = audio.read_array(path, start=SECONDS * SAMPLE_RATE, count=SAMPLE * SAMPLE_RATE)[0][0]
+        sounds["learned"] = enhance(noisy, SAMPLE_RATE, noise=sample)
+        scores["learned"] = float(sdr(sounds["learned"], clean))
     return sounds, scores
 
 
