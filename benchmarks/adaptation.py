@@ -2,10 +2,11 @@
 
 Every mixture is enhanced by the model as it is, and by the model after it has learned the noise from a sample: so many
 seconds of the same background that end where the mixture begins (where there are none before it, those that follow it),
-of another mixture's background, or with speech of another mixture in its first third, as loud as the noise. Sound goes
-through as a file and, marked so, as a stream. Means by set of SI-SDR and PESQ go to docs/results/adaptation.json, with
-the gain over no sample, its standard error, and the gain in three thirds of the set: backgrounds change, and only in
-the last third is the noise of the mixture much like its sample. DRNMF_CORPUS names the corpus.
+of another mixture's background, or with speech of another mixture in its first third, as loud as the noise; and, to see
+what a sample could give at best, from the very noise of the mixture, which nobody has. Sound goes through as a file
+and, marked so, as a stream. Means by set of SI-SDR and PESQ go to docs/results/adaptation.json, with the gain over no
+sample, its standard error, and the gain in three thirds of the set: backgrounds change, and only in the last third is
+the noise of the mixture much like its sample. DRNMF_CORPUS names the corpus.
 """
 
 import argparse
@@ -35,6 +36,7 @@ RESULTS = Path(__file__).parents[1] / "docs" / "results" / "adaptation.json"
 NONE, USUAL = "nothing", "3 s"
 SECONDS = (1, 2, 3, 5, 10)
 OTHER, SPOKEN, STREAM = "3 s of another noise", "3 s, a third with speech", "as a stream"
+VERY = "the mixture's own noise"
 LIKENESS = "likeness"
 
 
@@ -53,17 +55,20 @@ def before(mixture: Mixture, length: int, seconds: float) -> Sound:
     return np.asarray(sound)
 
 
-def samples(pair: Pair, length: int, cases: tuple[str, ...]) -> Iterator[tuple[str, Sound | None]]:
+def samples(pair: Pair, noise: Sound, cases: tuple[str, ...]) -> Iterator[tuple[str, Sound | None]]:
+    length = len(noise)
     for case in cases:
         if case == NONE:
             yield case, None
+        elif case == VERY:
+            yield case, noise
         elif case == OTHER:
             yield case, before(pair.other.mixture, length, 3)
         elif case == SPOKEN:
-            noise, speech = before(pair.task.mixture, length, 3), sounds(pair.other)[1][:RATE]
-            third = noise[: len(speech)]
+            sample, speech = before(pair.task.mixture, length, 3), sounds(pair.other)[1][:RATE]
+            third = sample[: len(speech)]
             third += speech * np.linalg.norm(third) / max(np.linalg.norm(speech), 1e-9)
-            yield case, noise
+            yield case, sample
         else:
             yield case, before(pair.task.mixture, length, float(case.split()[0]))
 
@@ -77,9 +82,9 @@ def score_pair(pair: Pair, name: str) -> dict[str, float]:
     """SI-SDR by case; PESQ with nothing and with the usual sample; how much the sample resembles the noise."""
     model = load_ready(name)
     x, y = sounds(pair.task)
-    cases = (NONE, USUAL) if pair.task.set in QUIETER else (NONE, *(f"{s} s" for s in SECONDS), OTHER, SPOKEN)
+    cases = (NONE, USUAL) if pair.task.set in QUIETER else (NONE, *(f"{s} s" for s in SECONDS), OTHER, SPOKEN, VERY)
     found = {LIKENESS: likeness(x - y, before(pair.task.mixture, len(x), 3))}
-    for case, sample in samples(pair, len(x), cases):
+    for case, sample in samples(pair, x - y, cases):
         knowing = model if sample is None else model.adapted([abs(stft(sample))])
         enhanced = enhance(x, RATE, knowing)
         found[case] = score(enhanced, y)

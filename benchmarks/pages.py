@@ -485,6 +485,23 @@ def two_seeds() -> str:
     return markdown(["seed", "validation loss", "dev: SI-SDR", *head], rows)
 
 
+def trained_further() -> str:
+    """The default before and after its second part, and the same conditions from the beginning."""
+    found = stored("docs/results/prior/run-5.json")
+    runs = {
+        "200 epochs, the first part alone": found["before"]["scores"],
+        "**and 42 epochs of the second: the default**": found["from the default"]["scores"],
+        "the second part's mixtures from the beginning, 140 epochs": found["from the beginning"][
+            "scores of seed 1, epoch 140"
+        ],
+    }
+    names = {"dev": ("sdr", "si_sdr", "pesq"), "20 dB": ("sdr",), "30 dB": ("sdr",), "clean": ("sdr",)}
+    rows = [
+        [name, *(f"{sets[s][key]:.2f}" for s, keys in names.items() for key in keys)] for name, sets in runs.items()
+    ]
+    return markdown(["seed 1", "dev: SDR", "SI-SDR", "PESQ", "20 dB: SDR", "30 dB: SDR", "clean: SDR"], rows)
+
+
 ALIKE = {
     "default": "the default, seed 1",
     "other seed": "the same, seed 2016",
@@ -681,6 +698,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "prior, second trial": second_trial,
     "prior, third trial": third_trial,
     "prior, two seeds": two_seeds,
+    "prior, trained further": trained_further,
     "DNSMOS": dnsmos,
     "prior, parts": parts_of_the_prior,
     "alike": alike,

@@ -91,7 +91,7 @@ def test_speech_gets_clearer_in_a_noise_that_it_knows(speech, default):
 def test_another_noise_is_hardly_harmed(default):
     pairs = zip(NOISES, ("hum", "percussion", "printer_sauna", "guitar"), strict=True)
     gains = [gain(adapt(default, piece(learned, 4, 7), 16000), default, heard) for learned, heard in pairs]
-    assert np.mean(gains) > -1  # for a network that has not been trained to be adapted
+    assert np.mean(gains) > -0.2
 
 
 # what it takes
