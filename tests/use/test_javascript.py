@@ -23,9 +23,9 @@ def package() -> Path:
     """The package's folder, with the engine and the model in it; compiled if a source is newer."""
     needs("node", "clang", "wasm-ld", "/usr/lib/wasm32-wasi/libc.a")
     sources = [*(ROOT / "libdrnmf").glob("*.[ch]"), *(ROOT / "src/drnmf/engines/csrc").glob("*.h"), JS / "build.sh"]
-    built, model = JS / "drnmf.wasm", model_file()
-    fresh = built.is_file() and built.stat().st_mtime > max(path.stat().st_mtime for path in sources)
-    if not fresh or (JS / "default.drnmf").read_bytes() != model.read_bytes():
+    built, beside, model = JS / "drnmf.wasm", JS / "default.drnmf", model_file()
+    fresh = built.is_file() and beside.is_file() and built.stat().st_mtime > max(path.stat().st_mtime for path in sources)
+    if not fresh or beside.read_bytes() != model.read_bytes():
         run("sh", JS / "build.sh", model)
     return JS
 
