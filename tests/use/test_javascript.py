@@ -24,7 +24,9 @@ def package() -> Path:
     needs("node", "clang", "wasm-ld", "/usr/lib/wasm32-wasi/libc.a")
     sources = [*(ROOT / "libdrnmf").glob("*.[ch]"), *(ROOT / "src/drnmf/engines/csrc").glob("*.h"), JS / "build.sh"]
     built, beside, model = JS / "drnmf.wasm", JS / "default.drnmf", model_file()
-    fresh = built.is_file() and beside.is_file() and built.stat().st_mtime > max(path.stat().st_mtime for path in sources)
+    fresh = (
+        built.is_file() and beside.is_file() and built.stat().st_mtime > max(path.stat().st_mtime for path in sources)
+    )
     if not fresh or beside.read_bytes() != model.read_bytes():
         run("sh", JS / "build.sh", model)
     return JS
