@@ -517,8 +517,8 @@ def keeps_learning() -> str:
     found = stored("docs/results/streams.json")["learning"]
     said = (f"{r['change']:+.2f} ± {r['standard error']:.2f} dB ({name})" for name, r in found.items())
     return (
-        f"All {found['dev']['count']} mixtures of `dev`, those of a background one after the other in a stream that keeps "
-        f"learning: SI-SDR changes by {', '.join(said)}.\n"
+        f"All {found['dev']['count']} mixtures of `dev`, those of a background one after the other in a stream that "
+        f"keeps learning: SI-SDR changes by {', '.join(said)}.\n"
     )
 
 
