@@ -31,6 +31,7 @@ from drnmf import Streamer, enhance, stft
 from drnmf.data.mixing import Mixture
 from drnmf.models.folders import load_ready
 from drnmf.signal.metrics import pesq, si_sdr
+from drnmf.use.learning import magnitudes
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "adaptation.json"
 NONE, USUAL = "nothing", "3 s"
@@ -85,7 +86,7 @@ def score_pair(pair: Pair, name: str) -> dict[str, float]:
     cases = (NONE, USUAL) if pair.task.set in QUIETER else (NONE, *(f"{s} s" for s in SECONDS), OTHER, SPOKEN, VERY)
     found = {LIKENESS: likeness(x - y, before(pair.task.mixture, len(x), 3))}
     for case, sample in samples(pair, x - y, cases):
-        knowing = model if sample is None else model.adapted([abs(stft(sample))])
+        knowing = model if sample is None else model.adapted([magnitudes(sample[None], RATE)])
         enhanced = enhance(x, RATE, knowing)
         found[case] = score(enhanced, y)
         if case in (NONE, USUAL):

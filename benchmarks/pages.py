@@ -24,7 +24,6 @@ PAGES = (
     "docs/results.md",
     "docs/anywhere.md",
     "docs/adaptation.md",
-    "docs/streaming.md",
     "docs/results/log.md",
     "docs/performance.md",
     "docs/reliability.md",

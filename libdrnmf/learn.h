@@ -109,9 +109,10 @@ static int64_t there_and_back(int64_t t, int64_t n) {
     return at < n ? at : 2 * n - 1 - at;
 }
 
-/* Hear a sample of n from `first` to `last`, then silence. What the network hears of it goes to X (T, F), if that is
- * given; `share` is what is removed from time 0 on, of the energy. */
-static int hear(drnmf *d, const float *samples, int64_t n, int64_t first, int64_t last, float *X, double *share) {
+/* Hear a sample of n from `first` to `last`, then silence. What the network hears of it goes to X (T, F), but for frames
+ * that reach beyond its ends, where there is a step; `share` is what is removed from time 0 on, of the energy. */
+static int hear(drnmf *d, const float *samples, int64_t n, int64_t first, int64_t last, float *X, int64_t T,
+                double *share) {
     const int64_t C = d->channels, hop = HOP * d->rate / OWN_RATE; /* so that it completes one frame at most */
     const float *heard = (const float *)d->stream.room + (2 * C + 1) * BINS; /* where the last frame left it */
     float *block = malloc(hop * C * sizeof *block);
@@ -119,7 +120,8 @@ static int hear(drnmf *d, const float *samples, int64_t n, int64_t first, int64_
     int code = block ? DRNMF_OK : DRNMF_NO_MEMORY;
     drnmf_reset(d);
     for (int64_t t = first; t < last + d->latency && !code; t += hop) {
-        const uint64_t before = d->frames;
+        const int64_t early = WINDOW / HOP - 1, frame = (int64_t)d->frames - early;
+        if (frame == 0 && T) d->stream.loudness = d->stream.peak = 0; /* of the frames before, too, nothing is known */
         for (int64_t i = 0; i < hop * C; i++)
             block[i] = t + i / C < last ? samples[there_and_back(t + i / C, n) * C + i % C] : 0;
         code = drnmf_process(d, block, block, hop);
@@ -129,7 +131,8 @@ static int hear(drnmf *d, const float *samples, int64_t n, int64_t first, int64_
             const double x = samples[there_and_back(at, n) * C + i % C], gone = x - block[i];
             all += x * x, removed += gone * gone;
         }
-        if (X && d->frames > before) memcpy(X + before * d->model.network.F_step, heard, BINS * sizeof *X);
+        if ((int64_t)d->frames > frame + early && frame >= 0 && frame < T)
+            memcpy(X + frame * d->model.network.F_step, heard, BINS * sizeof *X);
     }
     free(block);
     *share = removed / all;
@@ -154,7 +157,7 @@ static int check_for_speech(drnmf *d, const float *samples, int64_t n) {
     const double least = LISTENED * d->rate;
     const int64_t ahead = llrint(AHEAD * d->rate), last = n < least ? 2 * n * llrint(ceil(least / (2 * n))) : n;
     double share;
-    const int code = hear(d, samples, n, -ahead, last, NULL, &share);
+    const int code = hear(d, samples, n, -ahead, last, NULL, 0, &share);
     return code ? code : share < SPEECH ? DRNMF_ONLY_SPEECH : DRNMF_OK;
 }
 
@@ -211,12 +214,12 @@ static int learn(drnmf *d, const float *samples, int64_t n, void *content) {
     Learning z = {.R = network->N - network->n_speech, .F_step = network->F_step};
     double share;
     z.R_step = width_of(z.R, z.R);
-    z.T = (n + d->latency) * OWN_RATE / d->rate / HOP + 2;
+    z.T = (n * OWN_RATE / d->rate - WINDOW) / HOP + 1;
     z.W_0 = (const float *)network->reconstruction + network->n_speech * z.F_step;
     float *numbers = calloc(lay_out_learning(&z, NULL), sizeof *numbers);
     if (!numbers) return DRNMF_NO_MEMORY;
     lay_out_learning(&z, numbers);
-    int code = hear(d, samples, n, 0, n, z.X, &share);
+    int code = hear(d, samples, n, 0, n, z.X, z.T, &share);
     if (!code) move_atoms(&z);
     if (!code) code = write_model(&z, d, content);
     free(numbers);

@@ -309,14 +309,14 @@ def test_it_learns_a_noise_as_python_does(name, seconds, channels):
     assert np.abs(expected - awkward(x, channels=channels)).max() > 0.01
 
 
-@pytest.mark.parametrize("rate", [8000, 44100])
-def test_it_learns_at_other_rates(rate):
-    """Through filters of 5 ms, at whose end a sample rings out; Python's filters are steeper, and it cuts there."""
-    x, v, model = mixture(rate), noise("percussion", 3, 6, rate), load_ready("default")
+@pytest.mark.parametrize(("name", "rate"), [("guitar", 8000), ("percussion", 44100)])
+def test_it_learns_at_other_rates(name, rate):
+    """Through filters of 5 ms; Python's are steeper."""
+    x, v, model = mixture(rate), noise(name, 3, 6, rate), load_ready("default")
     y = awkward(x, rate=rate, model=Enhancer(rate).learn(v))
     expected, before = (streamed(x, rate, each) for each in (adapt(model, v, rate), model))
     error, change = (np.sqrt(np.mean((y - each)[:, : -rate // 20] ** 2)) for each in (expected, before))
-    assert error < 0.03 * change
+    assert error < 0.02 * change
 
 
 NO_NOISE = {

@@ -11,6 +11,7 @@ from drnmf.engines import streams
 from drnmf.metrics import si_sdr
 from drnmf.models.folders import load_ready
 from drnmf.signal.audio import resample
+from drnmf.signal.spectra import analyse
 from small import recording, small_model
 
 if not streams.available():
@@ -184,7 +185,7 @@ def test_a_noise_is_learned_without_a_click(rate, form):
 def test_what_is_learned_stays_after_flush_until_it_is_forgotten():
     model, x = MODELS["default"], noisy()
     hum, percussion = noise_of("hum"), noise_of("percussion")
-    expected = streamed(Streamer(model.adapted([abs(stft(hum))])), x, 700)
+    expected = streamed(Streamer(model.adapted([abs(analyse(hum))])), x, 700)
     streamer = Streamer(model)
     streamer.learn_noise(percussion)  # the second sample counts, from the first atoms on
     learning(streamer, x, hum, at=7000)
@@ -346,7 +347,7 @@ def test_samples_are_heard_at_16_khz_and_replace_what_was_learned(rate, impatien
     streamer.learn_noise(resample(hum, 16000, rate))
     (heard,) = learned[-1]
     bins = 1 + 256 * min(rate, 16000) // 16000 * 7 // 8  # below what resampling filters away
-    expected = abs(stft(hum[0]))
+    expected = abs(analyse(hum[0]))
     assert np.abs(heard - expected)[:, :bins].max() < 0.02 * expected.max()
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from drnmf.errors import InputError
 from drnmf.models.folders import load_ready, weights_digest
-from drnmf.signal import HOP, WINDOW, audio, media
+from drnmf.signal import audio, media
 from drnmf.signal.arrays import Samples, as_array, samples_axis
 from drnmf.use.learning import SOFTEST, check_sample, magnitudes
 from drnmf.use.streaming import Streamer, check_full_scale, checked
@@ -283,9 +283,7 @@ def _moved(model: "Separator | PackedModel", noises: Sequence[Noise]) -> "Separa
 
 def _magnitudes(noise: Noise) -> Samples:
     """Its spectra (T, F) at 16 kHz."""
-    # of pieces that were cut out of a sound, no frame that reaches beyond their ends: there is a step
-    inside = slice(None) if len(noise.pieces) == 1 else slice(WINDOW // HOP, -(WINDOW // HOP))
-    return np.concatenate([magnitudes(piece, noise.rate)[inside] for piece in noise.pieces])
+    return np.concatenate([magnitudes(piece, noise.rate) for piece in noise.pieces])
 
 
 def _noise_atoms(model: "Separator | PackedModel") -> Samples:

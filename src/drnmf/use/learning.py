@@ -21,7 +21,7 @@ from drnmf.errors import InputError
 from drnmf.signal import BINS, HOP, SAMPLE_RATE, WINDOW
 from drnmf.signal.audio import Samples, resample
 from drnmf.signal.level import SILENCE
-from drnmf.signal.spectra import stft
+from drnmf.signal.spectra import analyse
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
@@ -53,8 +53,11 @@ def is_silent(x: Samples) -> bool:
 
 
 def magnitudes(x: Samples, rate: int) -> Samples:
-    """Of channels (C, n) that share a mask: the root mean square (T, F) of theirs, at 16 kHz."""
-    X = abs(stft(resample(x.astype(np.float32, copy=False), rate, SAMPLE_RATE)))
+    """Of channels (C, n) that share a mask: the root mean square (T, F) of theirs, at 16 kHz.
+
+    No frame reaches beyond the ends: the step there would be heard as noise.
+    """
+    X = abs(analyse(resample(x.astype(np.float32, copy=False), rate, SAMPLE_RATE)))
     root: Samples = np.sqrt(np.square(X).mean(0))
     return root
 
