@@ -158,12 +158,8 @@ def enhance_file(
         model = load_ready(model)  # here: what is wrong with it says nothing about the source
     noises = [read_noise(path) for path in noise_samples]
     noises += [] if noise_between is None else [read_noise(source, noise_between)]
-    if noises:
-        model = adapted(model, noises)
-    if learn_noise:
-        listener = Streamer(model, sound.rate, channels=sound.channels)
-        heard = _enhanced(source, sound, listener, progress, "listen")
-        model = learned_from_pauses(model, source, sound.rate, heard)
+    model = adapted(model, noises) if noises else model
+    model = _taught(source, sound, model, progress) if learn_noise else model
     with _about(source):
         streamer = Streamer(
             model,
@@ -187,6 +183,14 @@ def enhance_file(
             done += kept.shape[1]
     if clipped:
         log.warning("%s: %d samples beyond full scale were clipped", target, clipped)
+
+
+def _taught(
+    source: Path | str, sound: _Header, model: "Separator | PackedModel", progress: Progress
+) -> "Separator | PackedModel":
+    """A model that has learned the noise of a file from its pauses, which are found by what it would remove."""
+    listener = Streamer(model, sound.rate, channels=sound.channels)
+    return learned_from_pauses(model, source, sound.rate, _enhanced(source, sound, listener, progress, "listen"))
 
 
 def _enhanced(
