@@ -6,7 +6,7 @@ of another mixture's background, or with speech of another mixture in its first 
 what a sample could give at best, from the very noise of the mixture, which nobody has. Sound goes through as a file
 and, marked so, as a stream. Means by set of SI-SDR and PESQ go to docs/results/adaptation.json, with the gain over no
 sample, its standard error, and the gain in three thirds of the set: backgrounds change, and only in the last third is
-the noise of the mixture much like its sample. DRNMF_CORPUS names the corpus.
+the noise of the mixture much like its sample. Each set says of which commit it is. DRNMF_CORPUS names the corpus.
 """
 
 import argparse
@@ -129,19 +129,22 @@ def summary(rows: list[dict[str, float]]) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.adaptation", description=__doc__.split("\n")[0])
     parser.add_argument("model", nargs="?", default="default")
-    parser.add_argument("--sets", nargs="+", default=[*SETS, "20 dB", "clean"])
+    parser.add_argument("--sets", nargs="+", default=[*SETS, "20 dB", "30 dB", "clean"])
     parser.add_argument("--every", type=int, default=1, help="only every so-many-th mixture of each SNR")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("-o", "--output", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     assert "DRNMF_CORPUS" in os.environ, "DRNMF_CORPUS must name the corpus"
-    found: dict[str, Any] = {"commit": commit(), "machine": machine(), "every": arguments.every, "sets": {}}
+    found: dict[str, Any] = {"sets": {}}
+    if arguments.output.exists():
+        found = json.loads(arguments.output.read_text())  # sets that are not scored stay
+    origin = {"commit": commit(), "machine": machine(), "every": arguments.every}
     with ProcessPoolExecutor(arguments.jobs, mp_context=get_context("spawn")) as pool:
         for name in arguments.sets:
             listed = tasks([name], arguments.every)
             pairs = [Pair(task, listed[(i + 7) % len(listed)]) for i, task in enumerate(listed)]
             rows = list(pool.map(partial(score_pair, name=arguments.model), pairs, chunksize=2))
-            found["sets"][name] = summary(rows)
+            found["sets"][name] = {**origin, **summary(rows)}
             print(name, found["sets"][name], flush=True)
             arguments.output.write_text(json.dumps(found, indent=1) + "\n")
 

@@ -144,6 +144,55 @@ def test_enhance_takes_a_sample():
     np.testing.assert_array_equal(enhance(x, 16000, noise=v), enhance(x, 16000, adapt("default", v, 16000)))
 
 
+def soft(noise: str, decibels: float) -> tuple[np.ndarray, np.ndarray]:
+    """An utterance in noise that is so many dB softer than the speech; and the utterance."""
+    x, s = mixture(noise)
+    return s + (x - s) * 10 ** (-decibels / 20), s
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_what_is_nothing_but_speech_is_enhanced_as_if_nothing_had_been_learned(noise, default):
+    v = piece(noise, 0, 2)
+    for decibels in (40, 200):
+        x, _ = soft(noise, decibels)
+        np.testing.assert_array_equal(enhance(x, 16000, default, noise=v), enhance(x, 16000, default))
+        through = Streamer(adapt(default, v, 16000))
+        assert abs(np.concatenate([through.feed(x), through.flush()]) - enhance(x, 16000, default)).max() > 1e-6
+    x, _ = soft(noise, 0)
+    assert abs(enhance(x, 16000, default, noise=v) - enhance(x, 16000, default)).max() > 1e-4
+
+
+@pytest.mark.parametrize(("rate", "channels"), [(44100, 2), (8000, 1)])
+def test_speech_is_found_at_any_rate_and_in_all_channels(rate, channels, default):
+    s, v = (audio.resample(x[None], 16000, rate) for x in (soft("hum", 200)[1], piece("hum", 0, 2)))
+    x = np.repeat(s, channels, 0)
+    for separate in (False, True):
+        settings = {"separate_channels": separate, "axis": 1}
+        learned = enhance(x, rate, default, noise=v[0], **settings)
+        np.testing.assert_array_equal(learned, enhance(x, rate, default, **settings))
+
+
+def test_a_model_that_has_learned_twice_remembers_the_first(default):
+    once = adapt(default, piece("hum", 0, 2), 16000)
+    twice = adapt(once, piece("guitar", 0, 2), 16000)
+    assert once.before is default
+    assert twice.before is default
+    x, _ = soft("hum", 200)
+    np.testing.assert_array_equal(enhance(x, 16000, twice), enhance(x, 16000, default))
+
+
+def test_pytorch_s_model_remembers_what_it_was_and_has_no_more_weights():
+    pytest.importorskip("torch")
+    from drnmf import load_model
+
+    model = load_model("default")
+    learned = adapt(model, piece("hum", 0, 2), 16000)
+    assert learned.before is model
+    assert set(learned.state_dict()) == set(model.state_dict())
+    x, _ = soft("hum", 200)
+    np.testing.assert_array_equal(enhance(x, 16000, learned), enhance(x, 16000, model))
+
+
 def test_the_page_s_python_runs(tmp_path, monkeypatch):
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "adaptation.md").read_text(), re.DOTALL)
     audio.write(tmp_path / "noisy.wav", np.concatenate([piece("hum", 0, 1), mixture("hum")[0]]), 16000)
@@ -470,6 +519,27 @@ def test_a_folder_and_one_sample_for_all(tmp_path, spoken, sample):
     drnmf("enhance", spoken.parent, "-o", tmp_path / "out", "--noise-sample", sample)
     expected = enhanced(spoken, tmp_path / "alone.wav", noise_samples=[sample])
     assert (tmp_path / "out" / "spoken.wav").read_bytes() == expected
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_in_a_folder_only_what_is_noisy_is_enhanced_with_the_sample(tmp_path, spoken, sample, speech_dir, jobs):
+    (tmp_path / "in").mkdir()
+    shutil.copy(spoken, tmp_path / "in" / "noisy.wav")
+    shutil.copy(speech_dir / "austen_0870.flac", tmp_path / "in" / "speech.flac")
+    enhance_tree(plan([tmp_path / "in"], tmp_path / "out"), noise_samples=[sample], jobs=jobs)
+    is_as_without = {
+        name: (tmp_path / "out" / name).read_bytes() == enhanced(tmp_path / "in" / name, tmp_path / f"alone-{name}")
+        for name in ("noisy.wav", "speech.flac")
+    }
+    assert is_as_without == {"noisy.wav": False, "speech.flac": True}
+
+
+def test_it_is_said_that_a_sample_was_not_used(tmp_path, sample, speech_dir, caplog):
+    source = speech_dir / "austen_0870.flac"
+    with caplog.at_level(logging.INFO, "drnmf"):
+        enhance_file(source, tmp_path / "a.wav", noise_samples=[sample])
+    expected = "is nothing but speech to the model; enhanced without the noise that it learned"
+    assert caplog.messages == [f"{source}: {expected}"]
 
 
 def test_a_pipe_with_a_sample(spoken, sample, default):

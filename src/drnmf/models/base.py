@@ -71,6 +71,7 @@ class Separator(nn.Module):
     state_shapes: tuple[tuple[int, ...], ...] = ()
     n_speech: int = 0  # of the atoms in `spectra`, the first ones
     adaptation: Mapping[str, Any] | None = None  # from what it has learned a noise, and which atoms moved
+    before: Self | None = None  # as it was before it learned a noise; a folder does not hold it
 
     def __init__(self, n_features: int, **config: Any) -> None:
         super().__init__()

@@ -35,6 +35,7 @@ class PackedModel:
     n_features: int
     n_speech: int  # of the atoms in `spectra`, the first ones
     adaptation: Mapping[str, Any] | None = None  # from what it has learned a noise, and which atoms moved
+    before: Self | None = None  # as it was before it learned a noise; a folder does not hold it
 
     def ready(self) -> Self:
         """As it is."""

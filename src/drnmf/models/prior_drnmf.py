@@ -212,7 +212,9 @@ class PriorDRNMF(Separator):
         model = copy.deepcopy(self)
         model.log_W.data = torch.from_numpy(log_W).to(self.log_W)
         model._frozen = model.network = None
-        return model if self._frozen is None else model.freeze()
+        model = model if self._frozen is None else model.freeze()
+        vars(model)["before"] = self.before or self  # no part of the network, as what is simply assigned would be
+        return model
 
     def freeze(self) -> Self:
         """A copy to be used as it is, its weights computed once, and packed for C where that can be used."""

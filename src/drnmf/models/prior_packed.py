@@ -117,7 +117,9 @@ class PackedPriorDRNMF(PackedModel):
         """A network whose noise atoms have moved."""
         weights = adapted(self.options, self._weights, samples)
         log_W = weights["log_W"].astype(self._dtype).astype(np.float64)  # rounded, as a folder will hold it
-        return type(self)(self.options, {**weights, "log_W": log_W}, self._dtype)
+        model = type(self)(self.options, {**weights, "log_W": log_W}, self._dtype)
+        model.before = self.before or self
+        return model
 
     def stored(self) -> tuple[dict[str, Any], dict[str, Samples]]:
         """Options and weights, as a folder holds them."""

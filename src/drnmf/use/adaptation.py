@@ -6,7 +6,7 @@ The model itself decides what speech is, by what it would remove: of speech alon
 
 import hashlib
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -167,6 +167,23 @@ def learned_from_pauses(
         return model
     log.info("%s: the noise is learned from %.1f s without speech", path, seconds)
     return _moved(model, [Noise(_cut(path, spans), rate, str(path))])
+
+
+def suited(
+    model: "Separator | PackedModel",
+    parts: "Callable[[Separator | PackedModel], Iterable[tuple[Samples, Samples]]]",
+    rate: int,
+) -> "Separator | PackedModel":
+    """The model, but as it was before it learned a noise where the sound is nothing but speech to it.
+
+    Such a sound cannot gain by what was learned, and would lose a little. `parts` gives it, and what a model would
+    remove from it, from beginning to end.
+    """
+    before = model.before
+    if before is None:
+        return model
+    total, _, removed = _energies(parts(before), _block(rate)).sum(1)
+    return before if removed < _SPEECH * total else model
 
 
 def pauses(parts: Iterable[tuple[Samples, Samples]], rate: int) -> list[Span]:

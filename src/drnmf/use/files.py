@@ -26,7 +26,7 @@ from drnmf.signal.arrays import samples_axis
 from drnmf.signal.audio import Array, Samples
 from drnmf.signal.loudness import Level, Meter, apply, gains
 from drnmf.signal.pipes import ENCODINGS, PipeReader, PipeWriter
-from drnmf.use.adaptation import adapt, adapted, learned_from_pauses, read_noise
+from drnmf.use.adaptation import adapt, adapted, learned_from_pauses, read_noise, suited
 from drnmf.use.streaming import Streamer, checked
 
 if TYPE_CHECKING:
@@ -67,7 +67,8 @@ def enhance(
         strength: how much of the noise to remove, from 0 (nothing) to 1 (all that the mask says).
         max_attenuation: by how many dB a part of the spectrum is lowered at most; None for no limit.
         separate_channels: a mask for each channel, for a microphone each; else one for all keeps voices in their place.
-        noise: a sample of the noise at the same rate, or several, from which the model learns it first: `adapt`.
+        noise: a sample of the noise at the same rate, or several, from which the model learns it first: `adapt`. Sound
+            that is nothing but speech to the model is enhanced without.
         axis: where the samples lie in a 2-dimensional array. It can be left out where the shape leaves no doubt, one
             axis being 1024 or longer and the other 32 or shorter; else it must be given.
 
@@ -85,21 +86,30 @@ def enhance(
     C, N = x.shape
     if N == 0:
         raise InputError("there are no samples to enhance")
+    model = load_ready(model) if isinstance(model, str | Path) else model
+    model = model if noise is None else adapt(model, noise, sample_rate)
+    model = suited(model, lambda before: _heard(x, Streamer(before, sample_rate, channels=C)), sample_rate)
     streamer = Streamer(
-        model if noise is None else adapt(model, noise, sample_rate),
+        model,
         sample_rate,
         channels=C,
         strength=strength,
         max_attenuation=max_attenuation,
         separate_channels=separate_channels,
     )
-    streamer.listen_ahead(x)
-    size, done = _block_size(C, streamer.sample_rate), 0
-    for block in chain((x[:, i : i + size] for i in range(0, N, size)), [None]):
-        kept, removed = streamer.advance(block)
+    done = 0
+    for kept, removed in _heard(x, streamer):
         x[:, done : done + kept.shape[1]] = kept - removed  # in place: the streamer is done with these samples
         done += kept.shape[1]
     return audio.like(samples, np.ascontiguousarray(np.moveaxis(x, -1, axis)) if samples.ndim == 2 else x[0])
+
+
+def _heard(x: Samples, streamer: Streamer) -> Iterator[tuple[Samples, Samples]]:
+    """Samples (channels, n) in blocks, and what to remove from them."""
+    streamer.listen_ahead(x)
+    size = _block_size(len(x), streamer.sample_rate)
+    for block in chain((x[:, i : i + size] for i in range(0, x.shape[1], size)), [None]):
+        yield streamer.advance(block)
 
 
 def _block_size(channels: int, rate: int) -> int:
@@ -136,7 +146,9 @@ def enhance_file(
         loudness: of the result, in LUFS (ITU-R BS.1770); None leaves the speech as loud as it is. The sound is enhanced
             twice, first to measure it. The removed part stays as loud as it is.
         true_peak: with `loudness`: the limit of the true peak in dBTP.
-        noise_samples: sound files of the noise alone, from which the model learns it first: docs/adaptation.md.
+        noise_samples: sound files of the noise alone, from which the model learns it first: docs/adaptation.md. The
+            sound is enhanced twice, but for a pipe: where it is nothing but speech to the model, what was learned is
+            left out.
         noise_between: two times in seconds, between which the source has nothing but the noise; to be learned, too.
         learn_noise: learn it from those parts of the source in which nobody speaks. The sound is enhanced twice, first
             to find them; where there are too few, it is enhanced without, and a warning says so.
@@ -158,7 +170,7 @@ def enhance_file(
         model = load_ready(model)  # here: what is wrong with it says nothing about the source
     noises = [read_noise(path) for path in noise_samples]
     noises += [] if noise_between is None else [read_noise(source, noise_between)]
-    model = adapted(model, noises) if noises else model
+    model = _suited(source, sound, adapted(model, noises) if noises else model, progress)
     model = _taught(source, sound, model, progress) if learn_noise else model
     with _about(source):
         streamer = Streamer(
@@ -183,6 +195,23 @@ def enhance_file(
             done += kept.shape[1]
     if clipped:
         log.warning("%s: %d samples beyond full scale were clipped", target, clipped)
+
+
+def _suited(
+    source: Path | str, sound: _Header, model: "Separator | PackedModel", progress: Progress
+) -> "Separator | PackedModel":
+    """The model, but as it was before it learned a noise where a file is nothing but speech to it."""
+    if str(source) == PIPE:  # which is heard only once
+        return model
+
+    def heard(before: "Separator | PackedModel") -> Iterator[tuple[Samples, Samples]]:
+        listener = Streamer(before, sound.rate, channels=sound.channels)
+        return _enhanced(source, sound, listener, progress, "listen")
+
+    chosen = suited(model, heard, sound.rate)
+    if chosen is not model:
+        log.info("%s: is nothing but speech to the model; enhanced without the noise that it learned", source)
+    return chosen
 
 
 def _taught(
