@@ -11,7 +11,7 @@ from torch import Tensor
 import drnmf
 from drnmf import InputError, Separator, Streamer, load_model
 from drnmf.signal import audio
-from drnmf.use.streaming import _delay
+from drnmf.use.removing import delay
 from examples import MODELS, build, recording, seeded
 
 
@@ -134,7 +134,7 @@ def test_latency_at_other_rates_is_as_stated(rate):
 
 
 def test_resampling_delays_are_measured_at_the_worst_moment():
-    assert _delay(47999, 16000) > 0.03  # soxr gives its output in blocks
+    assert delay(47999, 16000) > 0.03  # soxr gives its output in blocks
 
 
 @pytest.mark.parametrize(("rate", "most"), [(48000, 45), (44100, 45), (22050, 45), (96000, 45), (8000, 55)])
