@@ -37,8 +37,8 @@ class Example(NamedTuple):
 
 
 EXAMPLES = {
-    "drums": Example("speech and drums", "austen_0890", "percussion", 0),
-    "printer": Example("speech and a printer", "austen_0920", "printer_sauna", 5),
+    "drums": Example("speech and drums", "austen_0890", "percussion", 0, learned=True),
+    "printer": Example("speech and a printer", "austen_0920", "printer_sauna", 5, learned=True),
     "guitar": Example("speech and a guitar", "austen_0870", "guitar", 5, learned=True),
     "hum": Example("speech and a hum", "austen_0880", "hum", 0, learned=True),
     "good": Example("speech alone", "austen_0930"),
