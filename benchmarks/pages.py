@@ -607,6 +607,18 @@ def finetuned() -> str:
     return markdown(head, rows)
 
 
+def known_background() -> str:
+    """What training further on the rest of a background gives."""
+    rows = []
+    for name, found in stored("docs/results/background.json")["sets"].items():
+        seconds = [row["seconds"] for row in found["backgrounds"]]
+        gains = [fmean(row["gains"]) for row in found["backgrounds"]]
+        heard, by_background = f"{min(seconds):.0f} to {max(seconds):.0f} s", f"{min(gains):+.2f} to {max(gains):+.2f} dB"
+        mean, error = found["gain"]
+        rows.append([name, str(found["count"]), heard, f"{mean:+.2f} ± {error:.2f} dB", by_background])
+    return markdown(["set", "mixtures", "trained on", "SI-SDR", "by background"], rows)
+
+
 def dnsmos() -> str:
     """What a network says that has never heard the speech alone."""
     found = stored("docs/results/dnsmos.json")
@@ -729,6 +741,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "learned noise": learned_noise,
     "learned noise, by likeness": learned_by_likeness,
     "trained on a noise": finetuned,
+    "known backgrounds": known_background,
     "paper": paper,
     "details, the paper's settings": partial(details, "paper"),
     "details, tuned": partial(details, "tuned"),
