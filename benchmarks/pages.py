@@ -613,7 +613,10 @@ def known_background() -> str:
     for name, found in stored("docs/results/background.json")["sets"].items():
         seconds = [row["seconds"] for row in found["backgrounds"]]
         gains = [fmean(row["gains"]) for row in found["backgrounds"]]
-        heard, by_background = f"{min(seconds):.0f} to {max(seconds):.0f} s", f"{min(gains):+.2f} to {max(gains):+.2f} dB"
+        heard, by_background = (
+            f"{min(seconds):.0f} to {max(seconds):.0f} s",
+            f"{min(gains):+.2f} to {max(gains):+.2f} dB",
+        )
         mean, error = found["gain"]
         rows.append([name, str(found["count"]), heard, f"{mean:+.2f} ± {error:.2f} dB", by_background])
     return markdown(["set", "mixtures", "trained on", "SI-SDR", "by background"], rows)

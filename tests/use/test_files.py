@@ -107,7 +107,7 @@ def test_long_sound_goes_in_blocks(monkeypatch):
     x = np.tile(noisy(seconds=5.0), (1, 12))
     whole = enhance(x, 16000, MODEL)
     np.testing.assert_allclose(whole, expected(x), rtol=0, atol=1e-4)
-    monkeypatch.setattr(module, "_BLOCK", 10000)
+    monkeypatch.setattr(module, "block_size", lambda *_: 10000)
     assert np.linalg.norm(enhance(x, 16000, MODEL) - whole) < 1e-3 * np.linalg.norm(whole)
 
 

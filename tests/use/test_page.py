@@ -133,7 +133,7 @@ def test_in_chromium(tmp_path):
     changed = Enhancer()
     changed.keep_atom(10, 0)
     changed.keep_atom(150, 1)
-    ahead = x[0, :12000][::-1]  # as `enhance` listens
+    ahead = np.concatenate([x[0], x[0, :12000][::-1]])  # as `enhance` listens
     expected = {
         "as-ever": enhance(x, 16000)[0],
         "changed": changed.enhance(np.concatenate([ahead, x[0]]), [512])[len(ahead) :],

@@ -60,10 +60,10 @@ def test_strength_and_limit_act_as_defined(name):
 
 @pytest.mark.parametrize("rate", [16000, 48000])
 @pytest.mark.parametrize("length", [1, 5000, 16000])
-def test_a_file_is_heard_backwards_first(rate, length):
-    """Three quarters of a second of it, of which nothing comes out."""
+def test_a_file_is_heard_first_and_back_to_its_beginning(rate, length):
+    """Three quarters of a second of it backwards; nothing comes out of what is heard so."""
     model, x = MODELS["default"], np.stack([noisy()[:length], 0.5 * noisy()[:length]])
-    ahead = x[:, : rate * 3 // 4][:, ::-1]
+    ahead = np.concatenate([x, x[:, : rate * 3 // 4][:, ::-1]], 1)
     expected = streamed(Streamer(model, rate, channels=2), np.concatenate([ahead, x], 1), 500)[:, ahead.shape[1] :]
     np.testing.assert_allclose(enhance(x, rate, model, axis=1), expected, rtol=0, atol=1e-6)
     streamer = Streamer(model, rate, channels=2)
@@ -74,6 +74,20 @@ def test_a_file_is_heard_backwards_first(rate, length):
     with pytest.raises(InputError, match="before the first feed"):
         streamer.listen_ahead(x)
     np.testing.assert_array_equal(enhance(x, rate, model, strength=0, axis=1), x)
+
+
+@pytest.mark.parametrize(("channels", "block", "heard"), [(1, 2**22, 480000), (2, 20000, 10000)])
+def test_no_more_is_heard_than_half_a_minute_or_a_block(channels, block, heard, monkeypatch):
+    monkeypatch.setattr("drnmf.use.streaming._BLOCK", block)
+    x = np.float32(0.1 * np.random.default_rng(0).standard_normal((channels, heard + 1000)))
+
+    def after(n: int) -> np.ndarray:
+        streamer = Streamer(MODELS["default"], channels=channels)
+        streamer.listen_ahead(x[:, :n])
+        return streamer.feed(x[:, :1000])
+
+    np.testing.assert_array_equal(after(heard), after(heard + 1000))
+    assert abs(after(heard) - after(heard - 100)).max() > 0
 
 
 def test_a_beginning_that_cannot_be_heard_does_no_harm():

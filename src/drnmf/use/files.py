@@ -21,13 +21,13 @@ from drnmf.errors import InputError
 from drnmf.files import staged
 from drnmf.models.folders import load_ready
 from drnmf.progress import Progress, silent
-from drnmf.signal import SAMPLE_RATE, audio, media, tags
+from drnmf.signal import audio, media, tags
 from drnmf.signal.arrays import samples_axis
 from drnmf.signal.audio import Array, Samples
 from drnmf.signal.loudness import Level, Meter, apply, gains
 from drnmf.signal.pipes import ENCODINGS, PipeReader, PipeWriter
 from drnmf.use.adaptation import adapt, adapted, learned_from_pauses, read_noise, suited
-from drnmf.use.streaming import Streamer, checked
+from drnmf.use.streaming import Streamer, block_size, checked
 
 if TYPE_CHECKING:
     from drnmf.models.base import Separator
@@ -38,7 +38,6 @@ _Header = audio.Info | media.Media | PipeReader  # all know rate, channels, subt
 _Writer = audio.Writer | media.MediaWriter | PipeWriter
 
 PIPE = "-"  # stdin as a source, stdout as a target
-_BLOCK = 2**22  # samples of all channels at a time, at their own rate and at 16 kHz
 _PART = 2**16  # samples of a channel written at a time
 _BITS = {"PCM_S8": 8, "PCM_U8": 8, "PCM_16": 16, "PCM_24": 24}  # encodings whose samples are exact in float32
 _ONE_BYTE = ("PCM_S8", "PCM_U8", "ULAW", "ALAW")
@@ -107,13 +106,9 @@ def enhance(
 def _heard(x: Samples, streamer: Streamer) -> Iterator[tuple[Samples, Samples]]:
     """Samples (channels, n) in blocks, and what to remove from them."""
     streamer.listen_ahead(x)
-    size = _block_size(len(x), streamer.sample_rate)
+    size = block_size(len(x), streamer.sample_rate)
     for block in chain((x[:, i : i + size] for i in range(0, x.shape[1], size)), [None]):
         yield streamer.advance(block)
-
-
-def _block_size(channels: int, rate: int) -> int:
-    return max(1, int(_BLOCK / channels * min(1, rate / SAMPLE_RATE)))
 
 
 def enhance_file(
@@ -264,7 +259,7 @@ def _blocks(source: Path | str, sound: _Header) -> Iterator[Samples]:
     """All the sound, from its beginning."""
     if isinstance(sound, PipeReader):
         return sound.blocks()
-    size = _block_size(sound.channels, sound.rate)
+    size = block_size(sound.channels, sound.rate)
     return media.read_blocks(sound, size) if isinstance(sound, media.Media) else audio.read_blocks(source, size)
 
 

@@ -1,6 +1,6 @@
 """Sound in, enhanced sound out, block by block: `Streamer.feed` and `flush`. Whole files go the same way.
 
-Of a file, the network hears the beginning before it begins (`Streamer.listen_ahead`).
+Of a file, the network hears the first half minute before it begins (`Streamer.listen_ahead`).
 
 The part to remove is computed and subtracted from the input. So with strength 0 the input comes back bit for bit, and
 the two parts always make up the input. All channels share one mask, made from the root mean square of their
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 _FLOATS = ("torch.float32", "torch.float64")
 _PEAK = 1000.0  # louder than any sound whose full scale is 1, softer than most whose full scale is 32768
 _TOP = (0.75, 0.9375)  # near the top of the band, 6 to 7.5 kHz at 16 kHz: above it resampling filters set in
-_AHEAD = 0.75  # seconds: with more, good recordings lose again
+_BLOCK = 2**22  # samples of all channels at a time, at their own rate and at 16 kHz
+_AHEAD, _BACK = 30.0, 0.75  # seconds that are heard before the sound begins, and how far back that goes without a step
 _SILENCE = 1e-5  # sum of magnitudes near the top below which there is nothing to weigh the mask by
 
 
@@ -206,10 +207,13 @@ class Streamer:
     def listen_ahead(self, x: "Tensor | Samples") -> None:
         """Hear how the sound begins, given as to `feed`, before its first sample is fed.
 
-        What is heard are its first 0.75 s, backwards, so that they lead to the first sample without a step. Nothing
-        comes out for them, but the network knows the room and the noise when the sound begins. Files are enhanced so.
+        What is heard is its first half minute, or as much as is given, and then its first 0.75 s backwards, which lead
+        to the first sample without a step. Nothing comes out for them, but the network knows the voice, the room and
+        the noise when the sound begins. Files are enhanced so.
         """
-        ahead = np.ascontiguousarray(self._block(x)[:, : round(_AHEAD * self.sample_rate)][:, ::-1])
+        rate = self.sample_rate
+        beginning = self._block(x)[:, : min(round(_AHEAD * rate), block_size(self.channels, rate))]
+        ahead = np.concatenate([beginning, beginning[:, : round(_BACK * rate)][:, ::-1]], 1)
         with self._alone:
             if len(self._input):
                 raise InputError("the stream has begun; listen_ahead comes before the first feed")
@@ -250,6 +254,11 @@ class Streamer:
         if last:
             self._start()
         return kept[:, unheard:], removed[:, unheard:].astype(kept.dtype, copy=False)
+
+
+def block_size(channels: int, rate: int) -> int:
+    """Of a sound that need not be in memory whole: how many samples of each channel are, at a time."""
+    return max(1, int(_BLOCK / channels * min(1, rate / SAMPLE_RATE)))
 
 
 def _worker() -> "Executor":

@@ -3,7 +3,9 @@
 import { Drnmf } from "./drnmf/engine.js";
 
 const ROWS = 128; // of a picture, from 0 to 8 kHz
-const AHEAD = 0.75; // seconds that are heard backwards before a file begins: the network then knows its noise
+const AHEAD = 30; // seconds that are heard before a file begins: the network then knows its voices and its noise
+const BACK = 0.75; // how far back that goes, so that it leads to the first sample without a step
+const MOST = 2 ** 22; // samples of all channels that are heard so
 let newest = 0; // only this is finished
 let compiled = null;
 
@@ -39,8 +41,11 @@ async function enhance({ id, model, channels, rate, strength, maxAttenuation, ch
   const drnmf = new Drnmf(compiled, model, { rate, channels: channels.length, strength, maxAttenuation });
   for (const [atom, kept] of changed) drnmf.keep(atom, kept);
   const n = channels[0].length;
-  const ahead = Math.min(n, Math.round(AHEAD * rate));
-  drnmf.process(channels.map((channel) => channel.slice(0, ahead).reverse()));
+  const most = Math.floor((MOST / channels.length) * Math.min(1, rate / 16000));
+  const ahead = Math.min(n, Math.round(AHEAD * rate), most);
+  const back = Math.min(ahead, Math.round(BACK * rate));
+  drnmf.process(channels.map((channel) => channel.slice(0, ahead)));
+  drnmf.process(channels.map((channel) => channel.slice(0, back).reverse()));
   const late = drnmf.latency;
   const hop = Math.floor((128 * rate) / 16000); // so that a block completes one frame at most
   const outputs = channels.map(() => new Float32Array(n));
