@@ -541,10 +541,10 @@ def alike() -> str:
     return markdown(["SDR / PESQ", *names], rows)
 
 
-def ahead() -> str:
-    """What a file gains when some of its beginning is heard first."""
-    ways = stored("docs/results/ahead.json")["ways"]
-    sets = ("dev", "20 dB", "30 dB", "clean")
+def ahead(file: str) -> str:
+    """What a file gains when some of it is heard first."""
+    ways = stored(file)["ways"]
+    sets = list(ways["nothing"])
     rows = [[way, *(f"{found[set]:.2f}" for set in sets)] for way, found in ways.items()]
     return markdown(["heard first", *sets], rows)
 
@@ -739,7 +739,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "DNSMOS": dnsmos,
     "prior, parts": parts_of_the_prior,
     "alike": alike,
-    "ahead": ahead,
+    "ahead, at first": partial(ahead, "docs/results/prior/ahead.json"),
+    "ahead": partial(ahead, "docs/results/ahead.json"),
     "ahead of rivals": ahead_of_rivals,
     "learned noise": learned_noise,
     "learned noise, by likeness": learned_by_likeness,
