@@ -1,9 +1,9 @@
 """What a file gains when the network hears it before it begins: `python -m benchmarks.ahead`.
 
-Ways to listen ahead, scored by SDR on every second mixture of dev, on every third one at 20 dB, 30 dB and without noise,
-and on some that begin with three seconds of their noise alone; and whether the way that was chosen (`use.streaming`)
-would help the rivals too, on every fifth and sixth. The means go to docs/results/ahead.json. DRNMF_CORPUS names the
-corpus, DRNMF_RIVALS the folder of the rivals.
+Ways to listen ahead, scored by SDR on every second mixture of dev, on every third one at 20 dB, 30 dB and without
+noise, and on some that begin with three seconds of their noise alone; and whether the way that was chosen
+(`use.streaming`) would help the rivals too, on every fifth and sixth. The means go to docs/results/ahead.json.
+DRNMF_CORPUS names the corpus, DRNMF_RIVALS the folder of the rivals.
 """
 
 import json

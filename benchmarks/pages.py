@@ -533,7 +533,7 @@ ALIKE = {
 
 def alike() -> str:
     """Two seeds, and an LSTM that was trained alike."""
-    found = {"default": stored(QUALITY)["default"], **stored("docs/results/alike.json")}
+    found = stored("docs/results/alike.json")
     names, rows = ("test", "newhome", "unseen", *GOOD[1:]), []
     for name, words in ALIKE.items():
         sets = [found[name]["sets"].get(set) for set in names]
