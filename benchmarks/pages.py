@@ -554,7 +554,7 @@ def ahead_of_rivals() -> str:
     found = stored("docs/results/ahead.json")["rivals"]
     changes = {name: [after - before for before, after in found[name].values()] for name in ("DTLN", "GTCRN")}
     said = (f"that of {name} by {dev:+.1f} dB and by {good:+.1f} dB at 20 dB" for name, (dev, good) in changes.items())
-    return f"The others are run as published. Heard so, their SDR on `dev` changes little: {', '.join(said)}.\n"
+    return f"The others are run as published. Heard so, their SDR on `dev` would change, too: {', '.join(said)}.\n"
 
 
 def parts_of_the_prior() -> str:

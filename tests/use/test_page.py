@@ -76,7 +76,7 @@ def write_talk(folder: Path) -> np.ndarray:
 
 def fast_expected(x: np.ndarray) -> np.ndarray:
     """By the C library: seven steps of a tenth of a second are learned."""
-    ahead = x[:, :36000][:, ::-1]
+    ahead = np.concatenate([x, x[:, :36000][:, ::-1]], 1)
     enhancer = Enhancer(48000, 2, Enhancer(48000, 2).learn(x[:, :33600]))
     return enhancer.enhance(np.concatenate([ahead, x], 1), [512])[:, ahead.shape[1] :]
 
