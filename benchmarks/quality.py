@@ -2,8 +2,9 @@
 
 Scores models and published enhancers on the home corpus, each mixture once, all systems on the same samples, and
 stores the means in docs/results/quality.json; `python -m benchmarks.pages` makes the pages' tables of them. A system is
-a bundled model's name, a model's folder, or one of `benchmarks.rivals` and `benchmarks.wideband`; of these, what is not
-here is left out by name. What it replaces in the file is its own entry.
+a bundled model's name, a model's folder, `live`, the default as a stream, which hears nothing ahead, or one of
+`benchmarks.rivals` and `benchmarks.wideband`; of these, what is not here is left out by name. What it replaces in the
+file is its own entry.
 
 Scored are
 
@@ -39,7 +40,7 @@ import torch
 
 from benchmarks import rivals, wideband
 from benchmarks.measure import commit, machine
-from drnmf import enhance, load_model
+from drnmf import Streamer, enhance, load_model
 from drnmf.data.manifests import read_manifest
 from drnmf.data.mixing import Mixture
 from drnmf.data.recordings import Recordings, files_of, scan
@@ -50,7 +51,7 @@ RESULTS = Path(__file__).parents[1] / "docs" / "results" / "quality.json"
 SETS = ("dev", "test", "newhome", "unseen")
 QUIETER = {"10 dB": 10.0, "20 dB": 20.0, "30 dB": 30.0, "clean": math.inf}
 ONSET = "onset"
-AS_IT_IS = "noisy"
+AS_IT_IS, LIVE = "noisy", "live"
 RATE = 16000
 EARLY, LATE = RATE // 10, RATE  # samples: the first 100 ms of speech, and all of it after a second
 
@@ -110,12 +111,20 @@ def system(name: str) -> Callable[[Sound], Sound]:
     """What enhances a recording and keeps its length and its time."""
     if name == AS_IT_IS:
         return lambda x: x
+    if name == LIVE:
+        return streamed
     if name in rivals.rivals():
         return partial(rivals.recording, name)
     if name in wideband.SYSTEMS:
         return partial(wideband.recording, name)
     model = load_model(name)
     return lambda x: enhance(x, RATE, model)
+
+
+def streamed(x: Sound) -> Sound:
+    """What comes out live, in its time."""
+    stream = Streamer("default")
+    return np.concatenate([stream.feed(x), stream.flush()])
 
 
 def score_onset(estimate: Sound, reference: Sound) -> Scores:
