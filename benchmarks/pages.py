@@ -164,7 +164,7 @@ def ablations() -> str:
 
 
 QUALITY = "docs/results/quality.json"
-SYSTEMS = {"noisy": "as recorded", "default": "drnmf, default, a file", "live": "drnmf, default, live"}
+SYSTEMS = {"noisy": "as recorded", "default": "drnmf, default", "live": "the same, live"}
 SYSTEMS |= {"DR-NMF": "the default before it", "LSTM": "an LSTM of its size"}
 
 
