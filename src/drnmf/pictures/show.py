@@ -11,9 +11,10 @@ import numpy as np
 from drnmf.errors import InputError
 from drnmf.files import write_atomically
 from drnmf.pictures import plots
-from drnmf.signal import SAMPLE_RATE, audio
+from drnmf.signal import HOP, SAMPLE_RATE, audio
 from drnmf.signal.arrays import Samples, as_array
 from drnmf.signal.spectra import stft
+from drnmf.use.streaming import heard_ahead
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure  # else `plots` says what to install
@@ -53,6 +54,8 @@ def draw_file(
 ) -> "Figure":
     """What `model` hears in a file: noisy, mask and enhanced spectrograms, and the active atoms where it has any.
 
+    As when a file is enhanced, its first half minute is heard before it begins.
+
     Args:
         model: any model.
         path: any sound file, at any sample rate; its channels are averaged.
@@ -63,7 +66,10 @@ def draw_file(
     """
     x, part = _part(path, start, seconds)
     magnitude = abs(stft(x))
-    mask, heard = model.ready().look(magnitude)
+    ahead = heard_ahead(x[None], SAMPLE_RATE)[0]
+    before = len(ahead) // HOP  # frames
+    mask, heard = model.ready().look(abs(stft(np.concatenate([ahead[len(ahead) - before * HOP :], x]))))
+    mask, heard = mask[before:], {what: values[before:] for what, values in heard.items()}
     titles = titles or (f"Noisy: {_shown(Path(path).name)}{part}", f"Enhanced by {_shown(name)}")
     if not heard:
         return plots.masking(magnitude, mask, titles=titles)

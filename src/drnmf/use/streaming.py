@@ -211,9 +211,7 @@ class Streamer:
         to the first sample without a step. Nothing comes out for them, but the network knows the voice, the room and
         the noise when the sound begins. Files are enhanced so.
         """
-        rate = self.sample_rate
-        beginning = self._block(x)[:, : min(round(_AHEAD * rate), block_size(self.channels, rate))]
-        ahead = np.concatenate([beginning, beginning[:, : round(_BACK * rate)][:, ::-1]], 1)
+        ahead = heard_ahead(self._block(x), self.sample_rate)
         with self._alone:
             if len(self._input):
                 raise InputError("the stream has begun; listen_ahead comes before the first feed")
@@ -254,6 +252,12 @@ class Streamer:
         if last:
             self._start()
         return kept[:, unheard:], removed[:, unheard:].astype(kept.dtype, copy=False)
+
+
+def heard_ahead(x: Samples, rate: int) -> Samples:
+    """What is heard of sound (channels, n) before it begins."""
+    beginning = x[:, : min(round(_AHEAD * rate), block_size(len(x), rate))]
+    return np.concatenate([beginning, beginning[:, : round(_BACK * rate)][:, ::-1]], 1)
 
 
 def block_size(channels: int, rate: int) -> int:
