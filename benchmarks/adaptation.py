@@ -139,6 +139,7 @@ def main() -> None:
     if arguments.output.exists():
         found = json.loads(arguments.output.read_text())  # sets that are not scored stay
     origin = {"commit": commit(), "machine": machine(), "every": arguments.every}
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # of each process: more get in each other's way
     with ProcessPoolExecutor(arguments.jobs, mp_context=get_context("spawn")) as pool:
         for name in arguments.sets:
             listed = tasks([name], arguments.every)
