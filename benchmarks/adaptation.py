@@ -26,8 +26,8 @@ import soundfile
 import torch
 
 from benchmarks.measure import commit, machine
-from benchmarks.quality import QUIETER, RATE, SETS, Sound, Task, sounds, tasks
-from drnmf import Streamer, enhance, stft
+from benchmarks.quality import QUIETER, RATE, SETS, Sound, Task, sounds, streamed, tasks
+from drnmf import enhance, stft
 from drnmf.data.mixing import Mixture
 from drnmf.models.folders import load_ready
 from drnmf.signal.metrics import pesq, si_sdr
@@ -72,11 +72,6 @@ def samples(pair: Pair, noise: Sound, cases: tuple[str, ...]) -> Iterator[tuple[
             yield case, sample
         else:
             yield case, before(pair.task.mixture, length, float(case.split()[0]))
-
-
-def streamed(model: Any, x: Sound) -> Sound:
-    streamer = Streamer(model)
-    return np.concatenate([streamer.feed(x), streamer.flush()])
 
 
 def score_pair(pair: Pair, name: str) -> dict[str, float]:

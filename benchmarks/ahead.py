@@ -14,9 +14,9 @@ import numpy as np
 import torch
 
 from benchmarks import rivals
-from benchmarks.adaptation import before, streamed
+from benchmarks.adaptation import before
 from benchmarks.measure import commit, machine
-from benchmarks.quality import RATE, Sound, Task, sounds, tasks
+from benchmarks.quality import RATE, Sound, Task, sounds, streamed, tasks
 from drnmf.models.folders import load_ready
 from drnmf.signal.metrics import sdr
 

@@ -44,6 +44,7 @@ from drnmf import Streamer, enhance, load_model
 from drnmf.data.manifests import read_manifest
 from drnmf.data.mixing import Mixture
 from drnmf.data.recordings import Recordings, files_of, scan
+from drnmf.models.folders import load_ready
 from drnmf.signal.dnsmos import Listener
 from drnmf.signal.metrics import pesq, sdr, si_sdr, stoi
 
@@ -112,7 +113,7 @@ def system(name: str) -> Callable[[Sound], Sound]:
     if name == AS_IT_IS:
         return lambda x: x
     if name == LIVE:
-        return streamed
+        return partial(streamed, load_ready("default"))
     if name in rivals.rivals():
         return partial(rivals.recording, name)
     if name in wideband.SYSTEMS:
@@ -121,9 +122,9 @@ def system(name: str) -> Callable[[Sound], Sound]:
     return lambda x: enhance(x, RATE, model)
 
 
-def streamed(x: Sound) -> Sound:
+def streamed(model: Any, x: Sound) -> Sound:
     """What comes out live, in its time."""
-    stream = Streamer("default")
+    stream = Streamer(model)
     return np.concatenate([stream.feed(x), stream.flush()])
 
 
