@@ -112,24 +112,6 @@ def test_speech_can_keep_one_waiting(pool):
     assert WAITING_S[0] <= min(waits) < max(waits) <= WAITING_S[1] + 0.1  # recordings may begin with zeros
 
 
-def test_a_walk_may_come_again(pool):
-    """The same sound, without a reset, and without silence before it."""
-    mixtures = endless(pool, again_share=0.999, sample_share=0.5)
-    sounds = list(mixtures.epoch(0))
-    again = 0
-    for b in range(mixtures.batch_size):
-        assert [bool(chunk.reset[b]) for chunk in sounds] == [True] + [False] * (len(sounds) - 1)
-        for chunk in sounds[1:]:
-            for x, first in zip(chunk[:2], sounds[0][:2], strict=True):
-                if torch.equal(x[b, OVERLAP:], first[b, OVERLAP:]):
-                    again += 1
-                    assert x[b, :OVERLAP].abs().max() > 0
-            assert not chunk.sample[b].any()
-    assert again > 3
-    resets = [torch.stack([c.reset for c in endless(pool, again_share=p).epoch(0)]).sum() for p in (0.0, 0.5)]
-    assert 4 < resets[1] < resets[0]
-
-
 def test_samples_of_the_noise_come_with_walks_that_begin(pool):
     mixtures = endless(pool, batch_size=8, sample_share=0.6)
     found = []

@@ -146,7 +146,6 @@ WRONG = {  # section and setting: values that it must refuse
         **every(
             ("good_share", "clean_share", "narrow_share", "waiting_share", "sample_share"), [*NUMBERS, "-0.1", "1.1"]
         ),
-        "again_share": [*NUMBERS, "-0.1", "1"],
     },
 }
 

@@ -2,9 +2,8 @@
 
 A walk draws an utterance, a room, a noise (as often as a list has it), their changes (`data.variation`), an SNR and a
 level. It starts anywhere in the utterance, or some seconds before it, and goes on chunk by chunk, each where the last
-one ended, so that the network's state can be carried on. Then it may come again: the network has heard it before, as it
-hears files before they begin. Or another walk begins: the state is reset, and what lies before its first frame is
-silence.
+one ended, so that the network's state can be carried on. Then another walk begins: the state is reset, and what lies
+before its first frame is silence.
 
     y = gain (s played at its speed) * room * response          the target: reverberant speech
     v = gain (b + other b' played at their speed) * response    * is a convolution
@@ -19,7 +18,7 @@ response.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -62,7 +61,6 @@ class Conditions:
     narrow_share: float
     waiting_share: float = 0.0
     sample_share: float = 0.0
-    again_share: float = 0.0
 
 
 class Chunk(NamedTuple):
@@ -116,19 +114,13 @@ class Sample(NamedTuple):
 
 @dataclass
 class Way:
-    """A walk, the responses of speech and noise in dB, its sample, which chunk is next, and whether it was heard before."""
+    """A walk, the responses of speech and noise in dB, its sample, and how many of its chunks are done."""
 
     walk: Walk
     tones_db: tuple[float, ...]
     n_chunks: int
     sample: Sample
     done: int = 0
-    heard: bool = False
-
-    @property
-    def begins(self) -> bool:
-        """Whether the network is to know nothing of it."""
-        return self.done == 0 and not self.heard
 
 
 class Tape:
@@ -244,12 +236,6 @@ class Endless:
             Walk._make(numbers), (*change.speech_tone_db, *change.noise_tone_db), n_chunks, self._draw_sample(rng)
         )
 
-    def draw_next(self, way: Way, rng: np.random.Generator) -> Way:
-        """What follows a walk that has ended: the same again, or another one."""
-        share = self.conditions.again_share
-        again = share > 0 and rng.random() < share  # without a share nothing is drawn: older recipes stay what they are
-        return replace(way, done=0, heard=True) if again else self.draw(rng)
-
     def _part(self, i: int, first: int, needed: int, level: float, backwards: bool) -> tuple[float, ...]:
         """Of a noise that is heard from `first` on, or up to there backwards: the four numbers of a walk."""
         length = int(self.noise.lengths[i])
@@ -260,7 +246,7 @@ class Endless:
     def _wait(self, rng: np.random.Generator) -> int:
         """Samples of noise before the speech begins; 0: the walk starts inside it."""
         share = self.conditions.waiting_share
-        waits = share > 0 and rng.random() < share  # as in `draw_next`
+        waits = share > 0 and rng.random() < share  # without a share nothing is drawn: older recipes stay what they are
         return int(SAMPLE_RATE * rng.uniform(*WAITING_S)) if waits else 0
 
     def _draw_sample(self, rng: np.random.Generator) -> Sample:
@@ -343,7 +329,7 @@ class Epoch:
         kept_B1 = torch.ones(m.batch_size, 1, device=m.home)  # how the noise keeps its power, from the first chunk
         side = _side_stream(m.home)  # mixes while the network learns
         for _ in range(len(self)):
-            ways = [m.draw_next(way, rng) if way.done == way.n_chunks else way for way in ways]
+            ways = [m.draw(rng) if way.done == way.n_chunks else way for way in ways]
             if side is None:
                 chunk, kept_B1 = self._mix(ways, kept_B1)
             else:
@@ -355,12 +341,13 @@ class Epoch:
     def _mix(self, ways: list[Way], kept_B1: Tensor) -> tuple[Chunk, Tensor]:
         """The next chunk of all walks."""
         m = self.mixtures
-        rows = [[*way.walk, *way.tones_db, way.done * m.step, way.begins] for way in ways]
+        rows = [[*way.walk, *way.tones_db, way.done * m.step] for way in ways]
         table_BW = _upload(torch.tensor(rows, dtype=torch.float64), m.home)
         walk = Walk._make(table_BW[:, k, None] for k in range(len(Walk._fields)))
-        tones_db, done_B1, reset_B1 = table_BW[:, len(Walk._fields) : -2], table_BW[:, -2:-1], table_BW[:, -1:] > 0
-        y_BS, v_BS, keeping_B1 = m.sound(walk, tones_db, done_B1)
-        sample_BS = self._samples(ways, walk, tones_db, y_BS)
+        done_B1 = table_BW[:, -1:]
+        y_BS, v_BS, keeping_B1 = m.sound(walk, table_BW[:, len(Walk._fields) : -1], done_B1)
+        reset_B1 = done_B1 == 0
+        sample_BS = self._samples(ways, walk, table_BW[:, len(Walk._fields) : -1], y_BS)
         kept_B1 = torch.where(reset_B1, keeping_B1, kept_B1)
         silent_BS = reset_B1 & (torch.arange(m.samples, device=m.home) < WINDOW - HOP)
         x_BS = y_BS + v_BS * kept_B1
@@ -373,7 +360,7 @@ class Epoch:
         """What is heard before walks that begin: some of their noise, from a while ago."""
         m = self.mixtures
         sample_BS = torch.zeros(len(ways), m.samples if m.conditions.sample_share else 0, device=m.home)
-        rows = [b for b, way in enumerate(ways) if way.begins and way.sample.seconds]
+        rows = [b for b, way in enumerate(ways) if way.done == 0 and way.sample.seconds]
         if not rows:
             return sample_BS
         drawn = _upload(torch.tensor([ways[b].sample for b in rows], dtype=torch.float64), m.home)

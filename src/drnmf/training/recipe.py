@@ -65,8 +65,6 @@ class EndlessSettings(Settings):
     """Share in which the noise is heard alone at first, for up to 5 s."""
     sample_share: Share = 0.0
     """Share before which the network learns the noise from a sample (`maths.adaptation`)."""
-    again_share: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Share of those that end and come again at once, heard before as files are."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
