@@ -2,10 +2,12 @@
 
     python -m benchmarks.trials benchmarks/trials.json -o FOLDER --seconds 1000
 
-A file of variants names each network's model, rates and loss; see `Variant` for the models, `cost` for the losses. Each
-network has a stream and a CUDA graph of its own. Rates fall like a cosine over the time that is given, so that all of
-it is used. The average of the weights is validated on dev, on dev with less noise and at -6 dB, every `--every`
-seconds; history.json and the weights are left in FOLDER each time. DRNMF_CORPUS names the corpus.
+A file of variants names each network's model, rates and loss: `benchmarks/trials.json` the parts of the prior,
+`benchmarks/shapes.json` its shape. A model's settings are those of `Variant`, and "rank", its atoms per source; a loss
+may also have "objective", a weight of the paper's. Each network has a stream and a CUDA graph of its own. Rates fall
+like a cosine over the time that is given, so that all of it is used. The average of the weights is validated on dev, on
+dev with less noise and at -6 dB, every `--every` seconds; history.json and the weights are left in FOLDER each time.
+DRNMF_CORPUS names the corpus.
 """
 
 import argparse
@@ -22,123 +24,30 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from benchmarks.variants import LEVEL, POWER, SPARSITY, Variant
 from drnmf.data.batches import Dataset
 from drnmf.data.endless import Chunk, Conditions, Endless
 from drnmf.data.folders import Pool
 from drnmf.data.manifests import read_manifest
-from drnmf.maths.nmf import train_dictionaries, unit_norm
-from drnmf.maths.prior import bounded
-from drnmf.models.base import State
-from drnmf.models.drnmf import compressed
+from drnmf.maths.nmf import train_dictionaries
 from drnmf.models.lstm import LSTMMask
-from drnmf.models.masks import dictionary_mask
-from drnmf.models.prior_drnmf import Layers, PriorDRNMF, _remembered, _scan
+from drnmf.models.prior_drnmf import PriorDRNMF
 from drnmf.signal.metrics import decompose, ratio_db
 from drnmf.signal.spectra import istft, stft
 from drnmf.training.losses import speech_gain, weighted
 from drnmf.training.optimiser import AveragedAdam
 from drnmf.training.perceptual import pesq_score
 
-LEVEL, POWER, SPARSITY, EPSILON = 1.6, 0.5, 0.3, 1e-3
 WARMUP = 300  # steps
 CONDITIONS = {"snrs_db": (-6.0, 9.0), "good_snrs_db": (9.0, 30.0), "good_share": 0.3, "clean_share": 0.06}
 OTHERS = {"levels_dbfs": (-45.0, -12.0), "narrow_share": 0.08}
-
-
-class Variant(nn.Module):
-    """`PriorDRNMF` and its neighbours.
-
-    Args:
-        W_FN: the dictionary it starts from.
-        units: of the GRU.
-        mode: "mul" multiplies lambda, "add" adds to it, "none": there is no prior.
-        hear: what the GRU hears: "g", the listener's activations, or "x", the features.
-        gate: whether there is v.
-        gain: whether there is r.
-        seed: of the GRU's weights.
-    """
-
-    def __init__(
-        self,
-        W_FN: Tensor,
-        *,
-        units: int = 256,
-        mode: str = "mul",
-        hear: str = "g",
-        gate: bool = True,
-        gain: bool = True,
-        seed: int = 0,
-    ) -> None:
-        super().__init__()
-        W_FN = unit_norm(W_FN)
-        F, N = W_FN.shape
-        self.units, self.mode, self.hear, self.n_speech = units, mode, hear, N // 2
-        self.log_W = nn.Parameter(torch.log(EPSILON + W_FN))
-        self.log_scale = nn.Parameter(torch.zeros(N))
-        self.listener, self.explainer = Layers(2, N), Layers(5, N)
-        for layers in (self.listener, self.explainer):
-            layers.initialise(W_FN, SPARSITY, EPSILON)
-        if hear == "x" or mode == "none":
-            del self.listener
-        torch.manual_seed(seed)
-        self.recurrent = nn.ModuleDict()
-        if mode != "none":
-            self.recurrent["gru"] = nn.GRU(F if hear == "x" else N, units, batch_first=True)
-            maps = {"sparsity": N, "weight": N * gate, "gain": int(gain)}
-            self.recurrent.update({name: nn.Linear(units, size) for name, size in maps.items() if size})
-            for name in maps.keys() & self.recurrent.keys():
-                nn.init.zeros_(self.recurrent[name].weight)
-                nn.init.zeros_(self.recurrent[name].bias)
-
-    def groups(self) -> list[list[nn.Parameter]]:
-        """Parameters by their rates: all others, and the recurrent part."""
-        recurrent = list(self.recurrent.parameters())
-        others = [p for name, p in self.named_parameters() if not name.startswith("recurrent.")]
-        return [others, recurrent] if recurrent else [others]
-
-    def dictionary(self) -> Tensor:
-        """W (F, N)."""
-        return unit_norm(torch.exp(self.log_W - self.log_W.detach().amax(0)))
-
-    def start(self, n_sequences: int) -> State:
-        """The state before the first frame: h, g, c and the level."""
-        g = self.listener.log_h0.exp() if hasattr(self, "listener") else self.log_W.new_zeros(1)
-        starts = (self.explainer.log_h0.exp(), g, self.log_W.new_zeros(self.units), self.log_W.new_zeros(2))
-        return tuple(start.expand(n_sequences, -1) for start in starts)
-
-    def separate(self, magnitude: Tensor, state: State | None = None) -> tuple[Tensor, State]:
-        """As `PriorDRNMF.separate`."""
-        h_BN, g_BN, c_BU, loudness_B2 = self.start(len(magnitude)) if state is None else state
-        x_BTF, loudness = compressed(magnitude, loudness_B2, level=LEVEL, power=POWER)
-        W_FN = self.dictionary()
-        explainer = self.explainer.acting(W_FN)
-        change, weight, gain = None, 1.0, 1.0
-        if self.mode != "none":
-            heard_BTN = x_BTF
-            if self.hear == "g":
-                heard_BTN = _scan(x_BTF, W_FN, self.listener.acting(W_FN), g_BN, None)
-                g_BN = heard_BTN[:, -1]
-            c_BTU = _remembered(self.recurrent["gru"], heard_BTN, c_BU)
-            c_BU = c_BTU[:, -1]
-            u = self.recurrent["sparsity"](c_BTU)
-            sparsity = explainer.sparsity_KN[:, None, None]
-            change = sparsity * (torch.exp(bounded(u)) - 1) if self.mode == "mul" else -u[None]
-            weight, gain = (
-                torch.exp(bounded(self.recurrent[name](c_BTU))) if name in self.recurrent else 1.0
-                for name in ("weight", "gain")
-            )
-        h_BTN = _scan(x_BTF, W_FN, explainer, h_BN, change)
-        if not torch.is_grad_enabled():
-            self.explained = 1 - (x_BTF - h_BTN @ W_FN.mT).square().sum() / x_BTF.square().sum()
-        mask = gain * dictionary_mask(self.log_scale.exp() * weight * h_BTN, W_FN, self.n_speech)
-        return mask, (h_BTN[:, -1], g_BN, c_BU, *loudness)
 
 
 class Run:
     """One network that is trained: its optimiser, its state, and where it is on its own stream."""
 
     def __init__(self, name: str, settings: dict[str, Any], W_FN: Tensor, chunk: Chunk) -> None:
-        model = {key: value for key, value in settings["model"].items() if key != "kind"}
+        model = {key: value for key, value in settings["model"].items() if key not in ("kind", "rank")}
         device = chunk.noisy.device
         network: Any
         if settings["model"].get("kind") == "LSTM":
@@ -150,7 +59,10 @@ class Run:
         self.rates = (settings["rate"], settings.get("recurrent_rate", settings["rate"]))
         groups = [{"params": group} for group in network.groups()]
         self.optimiser = AveragedAdam(groups, beta2=0.99, epsilon=1e-12, clip=1.0, average=0.999)
-        self.loss = weighted(**{"si_sdr": 1.0, "pesq": 5.0, "gain": 0.05, "limit_db": 30.0, **settings.get("loss", {})})
+        weights = {"si_sdr": 1.0, "pesq": 5.0, "gain": 0.05, "limit_db": 30.0, **settings.get("loss", {})}
+        self.objective = weights.pop("objective", 0.0)
+        network.has_objective = self.objective > 0
+        self.loss = weighted(**weights)
         self.state = tuple(s.detach().clone() for s in network.start(len(chunk.reset)))
         self.stream: Any = torch.cuda.Stream(device) if device.type == "cuda" else None
         self.steps, self.history = 0, list[dict[str, float]]()
@@ -167,10 +79,13 @@ class Run:
         )
         mask, after = self.network.separate(X.abs(), state)
         total, count = self.loss(mask, X, Y, self.chunk.mask())
-        (total / count).backward()
+        loss = total / count
+        if self.objective:
+            loss = loss + self.objective * self.network.objective
+        loss.backward()
         for place, tensor in zip(self.state, after, strict=True):
             place.copy_(torch.nan_to_num(tensor.detach()))
-        return (total / count).detach()
+        return loss.detach()
 
     def step(self, fallen: float) -> None:
         """One step at rates that have fallen so far."""
@@ -247,15 +162,19 @@ def report(runs: list[Run], sets: dict[str, Sounds], folder: Path, begun: float)
     (folder / "history.json").write_text(json.dumps(found, indent=1))
 
 
-def dictionary(endless: Endless, seed: int) -> Tensor:
-    """Sparse NMF of the mixtures of an epoch, as `drnmf train recipes/default.toml` begins."""
+def dictionaries(endless: Endless, ranks: set[int], seed: int) -> dict[int, Tensor]:
+    """Sparse NMF of the mixtures of an epoch, as `drnmf train recipes/default.toml` begins, with so many atoms each."""
     kept: tuple[list[Tensor], list[Tensor]] = ([], [])
     for chunk in endless.epoch(0):
         for spectra, frames in zip(chunk.spectra()[::-1], kept, strict=True):
             frames.append(PriorDRNMF.features(spectra.abs(), {}).flatten(0, 1)[::16])
     clean, noisy = (torch.cat(frames).mT.contiguous() for frames in kept)
-    generator = torch.Generator().manual_seed(seed)
-    return train_dictionaries(clean, noisy, rank_per_source=100, sparsity=SPARSITY, max_iter=200, generator=generator).W
+    found = {}
+    for rank in ranks:
+        settings: Any = {"rank_per_source": rank, "sparsity": SPARSITY, "max_iter": 200}
+        generator = torch.Generator().manual_seed(seed)
+        found[rank] = train_dictionaries(clean, noisy, generator=generator, **settings).W.cpu()
+    return found
 
 
 def chunks(endless: Endless) -> Iterator[Chunk]:
@@ -320,10 +239,11 @@ def main() -> None:
     pool = Pool.from_items(read_manifest(corpus / arguments.list)[:: arguments.subset])
     conditions: Any = Conditions(**CONDITIONS, **OTHERS)
     endless = Endless(pool, conditions, batch_size=arguments.batch, max_frames=500, seed=arguments.seed, device=device)
-    W_FN = dictionary(endless, arguments.seed).cpu()
-    place = Chunk(*(tensor.clone() for tensor in next(iter(endless.epoch(0)))))
     variants = json.loads(arguments.variants.read_text())
-    runs = [Run(name, settings, W_FN, place) for name, settings in variants.items()]
+    ranks = {name: settings["model"].get("rank", 100) for name, settings in variants.items()}
+    W = dictionaries(endless, set(ranks.values()), arguments.seed)
+    place = Chunk(*(tensor.clone() for tensor in next(iter(endless.epoch(0)))))
+    runs = [Run(name, settings, W[ranks[name]], place) for name, settings in variants.items()]
     train(runs, endless, validation_sets(corpus, device), arguments.output, arguments.seconds, arguments.every)
 
 
