@@ -1,0 +1,1 @@
+"""The tables of the pages, one file for each subject."""
