@@ -91,6 +91,18 @@ def trained_further() -> str:
     return markdown(["seed 1", "dev: SDR", "SI-SDR", "PESQ", "20 dB: SDR", "30 dB: SDR", "clean: SDR"], rows)
 
 
+def second_parts() -> str:
+    """What else the second part was, on some mixtures of dev."""
+    names = {"dev": ("sdr", "pesq"), "20 dB": ("sdr",), "30 dB": ("sdr",), "clean": ("sdr",)}
+    rows = []
+    for words, part in stored("docs/results/prior/run-6.json")["second parts"].items():
+        files = [f"{part['scores']['files'][set][key]:.2f}" for set, keys in names.items() for key in keys]
+        live = [f"{part['scores']['live'][set]['sdr']:.2f}" for set in ("dev", "20 dB", "30 dB")]
+        rows.append([words, *files, *live])
+    head = ["files: dev SDR", "PESQ", "20 dB: SDR", "30 dB: SDR", "clean: SDR", "live: dev SDR", "20 dB", "30 dB"]
+    return markdown(["second part", *head], rows)
+
+
 def parts_of_the_prior() -> str:
     """What each part of the default's network gives: the fourth trial, whose first network is the default's."""
     keys = {"dev: sdr": "dev SDR", "dev: pesq": "PESQ", "-6 dB: sdr": "-6 dB: SDR", "20 dB: sdr": "20 dB: SDR"}
@@ -125,6 +137,7 @@ TABLES: Tables = {
     "prior, third trial": third_trial,
     "prior, two seeds": two_seeds,
     "prior, trained further": trained_further,
+    "prior, second parts": second_parts,
     "prior, parts": parts_of_the_prior,
     "ahead, at first": partial(ahead, "docs/results/prior/ahead.json"),
     "ahead": partial(ahead, "docs/results/ahead.json"),

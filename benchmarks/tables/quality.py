@@ -149,6 +149,19 @@ def promise() -> str:
     )
 
 
+SEEDS = {"default": "the default, seed 1", "seed 2016": "seed 2016", "GTCRN": "GTCRN", "DTLN": "DTLN"}
+
+
+def two_seeds() -> str:
+    """The default's recipe with another seed, beside the published ones in the same run."""
+    found = stored("docs/results/seeds.json")
+    names, rows = ("test", "newhome", "unseen", *GOOD[1:]), []
+    for name, words in SEEDS.items():
+        sets = [found[name]["sets"][set] for set in names]
+        rows.append([words, *(f"{s['sdr']:.2f} / {s['pesq']:.2f}" for s in sets)])
+    return markdown(["SDR / PESQ", *names], rows)
+
+
 ALIKE = {
     "default": "the default, seed 1",
     "first part": "its first part alone",
@@ -180,6 +193,7 @@ def dnsmos() -> str:
 
 TABLES: Tables = {
     "DNSMOS": dnsmos,
+    "two seeds": two_seeds,
     "alike": alike,
     "promise": promise,
     "compared": compared,
