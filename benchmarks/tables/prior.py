@@ -103,6 +103,14 @@ def second_parts() -> str:
     return markdown(["second part", *head], rows)
 
 
+def along_the_training() -> str:
+    """How the SDR of files rises and falls with the epochs."""
+    found = stored("docs/results/prior/run-6.json")["along the training of seed 2016: SDR of files"]
+    sets = list(next(iter(found.values())))
+    rows = [[set, *(f"{scores[set]:.2f}" for scores in found.values())] for set in sets]
+    return markdown(["part, epochs", *found], rows)
+
+
 def parts_of_the_prior() -> str:
     """What each part of the default's network gives: the fourth trial, whose first network is the default's."""
     keys = {"dev: sdr": "dev SDR", "dev: pesq": "PESQ", "-6 dB: sdr": "-6 dB: SDR", "20 dB: sdr": "20 dB: SDR"}
@@ -138,6 +146,7 @@ TABLES: Tables = {
     "prior, two seeds": two_seeds,
     "prior, trained further": trained_further,
     "prior, second parts": second_parts,
+    "prior, along the training": along_the_training,
     "prior, parts": parts_of_the_prior,
     "ahead, at first": partial(ahead, "docs/results/prior/ahead.json"),
     "ahead": partial(ahead, "docs/results/ahead.json"),
