@@ -19,11 +19,11 @@ def inputs(step, device="cpu"):
     return torch.randn(5, 3, generator=seeded(step)).to(device)
 
 
-def make(model, *, beta2=0.99, epsilon=1e-8, clip=0.0, average=0.0, rates=(1e-2,)):
+def make(model, *, beta2=0.99, epsilon=1e-8, clip=0.0, average=0.0, share=0.05, rates=(1e-2,)):
     layers = [list(model[0].parameters()), list(model[2].parameters())]
     layers = layers if len(rates) == 2 else [layers[0] + layers[1]]
     groups = [{"params": p, "lr": rate} for p, rate in zip(layers, rates, strict=True)]
-    return AveragedAdam(groups, beta2=beta2, epsilon=epsilon, clip=clip, average=average)
+    return AveragedAdam(groups, beta2=beta2, epsilon=epsilon, clip=clip, average=average, share=share)
 
 
 def loss_of(model, x, scale=1.0):
@@ -53,13 +53,14 @@ def test_it_is_adam_with_a_norm_for_each_group(clip):
     torch.testing.assert_close(weights(model), weights(reference), rtol=1e-4, atol=1e-5)
 
 
-def test_the_average_follows_and_is_put_in_for_a_while():
+@pytest.mark.parametrize(("share", "ramp"), [(0.05, 19), (0.25, 3)])
+def test_the_average_follows_and_is_put_in_for_a_while(share, ramp):
     model = network()
-    ours = make(model, average=0.7)
+    ours = make(model, average=0.7, share=share)
     expected = weights(model)
     for t in range(1, 12):
         ours.step(lambda t=t: loss_of(model, inputs(t)))
-        expected = torch.lerp(expected, weights(model), 1 - min(0.7, t / (t + 19)))
+        expected = torch.lerp(expected, weights(model), 1 - min(0.7, t / (t + ramp)))
     last = weights(model)
     with ours.averaged():
         torch.testing.assert_close(weights(model), expected)

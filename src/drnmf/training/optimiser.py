@@ -5,7 +5,9 @@ For each group, with g its gradient, all parameters in one vector:
     g <- g min(1, clip / |g|)
     m <- beta1 m + (1 - beta1) g,   v <- beta2 v + (1 - beta2) g^2
     w <- w - rate (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon)
-    a <- decay a + (1 - decay) w,   decay = min(average, t / (t + 19)), so that the average forgets where w started
+    a <- decay a + (1 - decay) w,   decay = min(average, t / (t + 1 / share - 1))
+
+The second bound lets the average forget where w started: it goes over the last `share` of all steps so far, more or less.
 
 A step whose loss or gradient is not finite changes nothing and is counted. Nothing here waits for the device. Names of
 tensors end in their shape: P parameters of a group.
@@ -31,13 +33,21 @@ class AveragedAdam(torch.optim.Optimizer):
         epsilon: added to their root.
         clip: largest norm of a group's gradient; 0 for no clipping.
         average: largest `decay`; 0: the average is the weights themselves.
+        share: of the steps so far, over which the average goes.
     """
 
     def __init__(
-        self, groups: list[dict[str, Any]], *, beta2: float, epsilon: float, clip: float, average: float
+        self,
+        groups: list[dict[str, Any]],
+        *,
+        beta2: float,
+        epsilon: float,
+        clip: float,
+        average: float,
+        share: float = 0.05,
     ) -> None:
         super().__init__(groups, {"lr": 0.0, "steps": 0})
-        self.beta2, self.epsilon, self.clip, self.average = beta2, epsilon, clip, average
+        self.beta2, self.epsilon, self.clip, self.average, self.share = beta2, epsilon, clip, average, share
         self._device = self.param_groups[0]["params"][0].device
         for group in self.param_groups:
             w_P = _flat(group["params"])
@@ -90,7 +100,7 @@ class AveragedAdam(torch.optim.Optimizer):
             group["steps"] += 1
             self._rates[i].fill_(group["lr"])
         t = self.param_groups[0]["steps"]
-        decay = min(self.average, t / (t + 19))
+        decay = min(self.average, t / (t + 1 / self.share - 1))
         for i, value in enumerate((1 - BETA1**t, 1 - self.beta2**t, 1 - decay)):
             self._corrections[i].fill_(value)
 

@@ -236,6 +236,8 @@ class TrainingSettings(Settings):
     """Steps during which the rates rise, on endless mixtures."""
     average: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Memory of the average of the weights that is validated and saved, on endless mixtures; 0: no average."""
+    average_share: Fraction = 0.05
+    """Of the steps so far, over which that average goes, if its memory reaches so far."""
     validate_every: Count = 1
     """Epochs from one validation to the next."""
     max_epochs: Count = 400
@@ -290,8 +292,8 @@ class Recipe(BaseModel):
             if self.data.max_frames < SHORTEST:
                 raise InputError(f"[data.endless] needs max_frames = {SHORTEST} or more: a second")
         else:
-            for name in ("recurrent_rate", "warmup_steps", "average"):
-                if getattr(training, name):
+            for name in ("recurrent_rate", "warmup_steps", "average", "average_share"):
+                if getattr(training, name) != TrainingSettings.model_fields[name].default:
                     raise InputError(f"[training] {name} needs [data.endless]")
 
     @classmethod

@@ -226,7 +226,7 @@ def _module(recipe: Recipe, model: Separator, clip: float) -> Backpropagation:
         recurrent_rate=settings.recurrent_rate or rate,
         falling=falling,
         warmup_steps=settings.warmup_steps,
-        adam={**adam, "clip": clip, "average": settings.average},
+        adam={**adam, "clip": clip, "average": settings.average, "share": settings.average_share},
     )
 
 
