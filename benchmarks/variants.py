@@ -1,11 +1,13 @@
 """`PriorDRNMF` and its neighbours, for `benchmarks.trials`: what was tried, and is not in the package."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from drnmf.maths.expectation import Layers as Acting
 from drnmf.maths.nmf import unit_norm
-from drnmf.maths.prior import bounded
+from drnmf.maths.prior import bounded, objective
 from drnmf.maths.thresholding import ista_step
 from drnmf.models.base import State
 from drnmf.models.drnmf import compressed
@@ -67,6 +69,21 @@ class Variant(nn.Module):
                 nn.init.zeros_(self.recurrent[name].weight)
                 nn.init.zeros_(self.recurrent[name].bias)
 
+    @torch.no_grad()
+    def go_on_from(self, trained: Any) -> None:
+        """Weights of a trained `PriorDRNMF`: of its layers the last ones, of U a copy for each layer with its own."""
+        self.log_W.copy_(trained.log_W)
+        self.log_scale.copy_(trained.log_scale)
+        for name in ("listener", "explainer"):
+            for to, values in zip(getattr(self, name).parameters(), getattr(trained, name).parameters(), strict=True):
+                to.copy_(values[-len(to) :])
+        self.recurrent["gru"].load_state_dict(trained.gru.state_dict())
+        for name, map in (("sparsity", trained.to_sparsity), ("weight", trained.to_weight), ("gain", trained.to_gain)):
+            to = self.recurrent[name]
+            copies = to.out_features // map.out_features
+            to.weight.copy_(map.weight.repeat(copies, 1))
+            to.bias.copy_(map.bias.repeat(copies))
+
     def groups(self) -> list[list[nn.Parameter]]:
         """Parameters by their rates: all others, and the recurrent part."""
         recurrent = list(self.recurrent.parameters())
@@ -117,11 +134,9 @@ class Variant(nn.Module):
         return sparsity_KN[:, None, None] * (torch.exp(bounded(u_KBTN)) - 1) if self.mode == "mul" else -u_KBTN
 
     def _judge(self, x_BTF: Tensor, h_BTN: Tensor, W_FN: Tensor) -> None:
-        """How much of the features is explained; and the paper's objective, as a share of what it is for h = 0."""
-        energy = x_BTF.square().sum().clamp_min(EPSILON)
-        rest = (x_BTF - h_BTN @ W_FN.mT).square().sum()
-        self.explained = (1 - rest / energy).detach()
-        self.objective = (rest / 2 + SPARSITY * h_BTN.sum()) / (energy / 2)
+        """The paper's objective; and how much of the features is explained, which is what it lacks with lambda = 0."""
+        self.objective = objective(x_BTF, W_FN, h_BTN, sparsity=SPARSITY)
+        self.explained = 1 - objective(x_BTF, W_FN, h_BTN, sparsity=0).detach()
 
 
 def gone_on(h_BTN: Tensor, x_BTF: Tensor, W_FN: Tensor, layers: Acting[Tensor], change_KBTN: Tensor) -> Tensor:

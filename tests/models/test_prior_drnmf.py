@@ -7,6 +7,7 @@ import torch
 
 from drnmf import DRNMF, InputError, load_model, save_model, stft
 from drnmf.maths import prior
+from drnmf.maths.divergence import sparse_objective
 from drnmf.models.kinds import PriorDRNMF
 from drnmf.models.masks import dictionary_mask
 from drnmf.signal.level import running_level
@@ -134,6 +135,33 @@ def test_what_can_be_seen_of_the_activations_makes_the_mask_but_for_its_gain():
     assert len(gain) > 50
     torch.testing.assert_close(gain, gain[:, :1].expand_as(gain))
     assert gain.std() > 0.01
+
+
+def test_the_objective_beside_the_mask_is_that_of_the_paper():
+    model, x = expecting(), frames()
+    mask, state, objective = model.separate_and_judge(x)
+    expected, after = model.separate(x)
+    assert torch.equal(mask, expected)
+    assert all(torch.equal(a, b) for a, b in zip(state, after, strict=True))
+    features = model.features(x, model.config)
+    *memory, _ = model.start(len(x))
+    h, _, _ = model._explained(features, memory, model.weights())
+    V, H = (t.flatten(0, 1).mT for t in (features, h))
+    cost = sparse_objective(V, model.dictionary(), H, beta=2, sparsity=model.config["sparsity"])
+    torch.testing.assert_close(objective, cost / (V.square().sum() / 2))
+    objective.backward()
+    assert model.log_W.grad.any()
+    assert model.gru.weight_hh_l0.grad.any()  # what is expected changes what is explained
+
+
+def test_the_objective_of_sequences_with_atoms_of_their_own():
+    model, x = expecting(), noisy()
+    noise = stft(recording("noise/percussion", 16000)).abs()
+    atoms = model.moved(torch.stack([noise, 0 * noise]))
+    together = model.separate_and_judge(torch.stack([x, x]), (*model.start(2), atoms))[2]
+    apart = [model.separate_and_judge(x[None], (*model.start(1), atoms[i : i + 1]))[2] for i in (0, 1)]
+    assert (apart[0] - apart[1]).abs() > 1e-4
+    torch.testing.assert_close(together, (apart[0] + apart[1]) / 2)
 
 
 def test_a_silenced_atom_changes_the_mask_only_where_it_is_active():

@@ -25,7 +25,7 @@ from drnmf.training.recipe import (
     TrainingSettings,
 )
 from drnmf.training.run import train
-from examples import DEVICES, recording, seeded
+from examples import DEVICES, noisy, recording, seeded
 
 PRIOR = ModelSettings(kind="PriorDRNMF", options={"n_layers": 2, "n_units": 6})
 LSTM = ModelSettings(kind="LSTMMask", options={"n_layers": 1, "n_units": 8})
@@ -158,6 +158,21 @@ def test_a_network_is_trained_to_learn_noises(recipe, tmp_path):
     assert losses[-1] < losses[0] - 0.2
     with pytest.raises(InputError, match="LSTMMask cannot learn a noise"):
         train(recipe.model_copy(update={"model": LSTM}), tmp_path / "lstm")
+    assert not (tmp_path / "lstm").exists()
+
+
+def test_the_papers_objective_keeps_atoms_to_what_is_heard(recipe, tmp_path):
+    explained = {}
+    for weight in (0.0, 300.0):
+        changed = recipe.replace(training={"loss": LossWeights(objective=weight), "max_epochs": 10})
+        train(changed, tmp_path / f"{weight}", dictionaries=tmp_path / "dictionaries.safetensors")
+        model = load_model(tmp_path / f"{weight}")
+        with torch.no_grad():
+            *_, objective = model.separate_and_judge(noisy().float()[None])
+        explained[weight] = 1 - float(objective)
+    assert explained[300.0] > explained[0.0] + 0.01
+    with pytest.raises(InputError, match=r"\[training.loss\] objective: LSTMMask has no atoms"):
+        train(recipe.replace(model=dict(LSTM), training={"loss": LossWeights(objective=1.0)}), tmp_path / "lstm")
     assert not (tmp_path / "lstm").exists()
 
 

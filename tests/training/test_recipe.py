@@ -138,7 +138,7 @@ WRONG = {  # section and setting: values that it must refuse
         "validate_every": COUNTS,
     },
     "training.loss": {
-        **every(("si_sdr", "pesq", "gain", "limit_db"), [*NUMBERS, "-1"]),
+        **every(("si_sdr", "pesq", "gain", "limit_db", "objective"), [*NUMBERS, "-1"]),
     },
     "data.endless": {
         **every(
@@ -267,6 +267,7 @@ def test_a_wrong_option_of_a_model_is_named_with_file_and_key(kind, key, value, 
         (f"[data]\nchime2 = 'b'\nfresh = true\n{MODEL}", "[data] fresh = true needs"),
         (f"{DATA}{MODEL}[training.loss]\nsdr = 1.0", "[training.loss] has no setting 'sdr'; known: si_sdr, "),
         (f"{DATA}{MODEL}[training.loss]\nsi_sdr = 0", "[training.loss] needs a weight above 0"),
+        (f"{DATA}{MODEL}[training.loss]\nobjective = 1", "[training.loss] objective needs [data.endless]"),
         (
             f"{DATA}{MODEL}[training]\nvalidate_every = 3",
             "[training] max_epochs must be a multiple of validate_every, 3",

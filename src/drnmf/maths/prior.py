@@ -27,6 +27,8 @@ from drnmf.maths.thresholding import unfolded_ista
 Layers = expectation.Layers[Tensor]
 Expectation = expectation.Expectation[Tensor]
 
+_SILENT = 1e-3  # energy of features
+
 
 class Memory(NamedTuple):
     """What is carried from frame to frame."""
@@ -87,6 +89,12 @@ def expecting_ista(
     h_BTN = _layers(x_BTF, W_FN, explainer, start.h_BN, change_KBTN)
     after = Memory(h_BTN[:, -1], g_BTN[:, -1], c_BU)
     return h_BTN, weights(c_BTU, expectation), gains(c_BTU, expectation), after
+
+
+def objective(x_BTF: Tensor, W_FN: Tensor, h_BTN: Tensor, *, sparsity: float) -> Tensor:
+    """Equation (1), |x - W h|^2 / 2 + lambda sum(h), over what it is for h = 0, |x|^2 / 2; W may be (B, F, N)."""
+    rest = (x_BTF - h_BTN @ W_FN.mT).square().sum()
+    return (rest + 2 * sparsity * h_BTN.sum()) / x_BTF.square().sum().clamp_min(_SILENT)
 
 
 def _layers(x_BTF: Tensor, W_FN: Tensor, layers: Layers, h0_BN: Tensor, change_KBTN: Tensor | None) -> Tensor:

@@ -46,7 +46,8 @@ class Separator(nn.Module):
     keeps in `state_shapes` the shape of each tensor of its state after the batch dimension; and implements `separate`.
     All else has a default to override:
 
-        training    from_dictionary, features, trainable, learning_rate, gradient_clip, recurrent, start
+        training    from_dictionary, features, trainable, learning_rate, gradient_clip, recurrent, start,
+                    separate_and_judge
         use         freeze, stream, onnx_frame
         pictures    n_speech, spectra, learned, heard
 
@@ -113,6 +114,12 @@ class Separator(nn.Module):
     def separate(self, magnitude: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """Mask (B, T, F) and next state for magnitudes (B, T, F) that need no check."""
         raise NotImplementedError
+
+    def separate_and_judge(self, magnitude: Tensor, state: State | None = None) -> tuple[Tensor, State, Tensor]:
+        """As `separate`, and the paper's objective for its activations, which a loss may weigh."""
+        raise InputError(
+            f"[training.loss] objective: {self.kind} has no atoms that explain what it hears; leave it out"
+        )
 
     def start(self, n_sequences: int) -> State:
         """The state before the first frame: what `separate` takes None for."""

@@ -172,12 +172,26 @@ class PriorDRNMF(Separator):
         x_BTF, loudness = compressed(magnitude, loudness_B2, level=self.level, power=self.power)
         if self.network is not None and not moved and self.network.takes(x_BTF):
             weighted_BTN, gain_BT1, *memory = self.network.weighted(x_BTF, *memory)
+            mask = gain_BT1 * dictionary_mask(weighted_BTN, weights.W_FN, self.n_speech)
         else:
             h_BTN, c_BTU, memory = self._explained(x_BTF, memory, weights)
-            weighted_BTN = weights.scale_N * prior.weights(c_BTU, self.expectation()) * h_BTN
-            gain_BT1 = prior.gains(c_BTU, self.expectation())
-        mask = gain_BT1 * dictionary_mask(weighted_BTN, weights.W_FN, self.n_speech)
+            mask = self._mask(h_BTN, c_BTU, weights)
         return mask, (*memory, *loudness, *moved)
+
+    def separate_and_judge(self, magnitude: Tensor, state: State | None = None) -> tuple[Tensor, State, Tensor]:
+        """As `separate`, and the objective of `prior` for the last layer's activations, with the first lambda."""
+        h_BN, g_BN, c_BU, loudness_B2, *moved = self.start(len(magnitude)) if state is None else state
+        weights = self.weights(*moved)
+        x_BTF, loudness = compressed(magnitude, loudness_B2, level=self.level, power=self.power)
+        h_BTN, c_BTU, memory = self._explained(x_BTF, [h_BN, g_BN, c_BU], weights)
+        objective = prior.objective(x_BTF, weights.W_FN, h_BTN, sparsity=self.config["sparsity"])
+        return self._mask(h_BTN, c_BTU, weights), (*memory, *loudness, *moved), objective
+
+    def _mask(self, h_BTN: Tensor, c_BTU: Tensor, weights: Weights) -> Tensor:
+        """What speech makes of the weighted activations, at the speech's level."""
+        weighted_BTN = weights.scale_N * prior.weights(c_BTU, self.expectation()) * h_BTN
+        gain_BT1 = prior.gains(c_BTU, self.expectation())
+        return gain_BT1 * dictionary_mask(weighted_BTN, weights.W_FN, self.n_speech)
 
     def start(self, n_sequences: int) -> State:
         """The state before the first frame."""

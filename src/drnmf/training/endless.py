@@ -34,6 +34,7 @@ class EndlessBackpropagation(Backpropagation):
         recurrent_rate: of the recurrent part, if the model has one.
         falling: the rates fall to zero like a cosine, step by step.
         warmup_steps: during which the rates rise to what they are.
+        objective: weight of the paper's objective beside the loss, for models that explain what they hear by atoms.
         adam: the other arguments of `AveragedAdam`.
     """
 
@@ -46,12 +47,13 @@ class EndlessBackpropagation(Backpropagation):
         recurrent_rate: float,
         falling: bool,
         warmup_steps: int,
+        objective: float = 0.0,
         adam: dict[str, float],
     ) -> None:
         super().__init__(model, loss, learning_rate, falling=falling)
         self.automatic_optimization = False
         self.rates = (learning_rate, recurrent_rate)
-        self.warmup_steps, self.adam = warmup_steps, adam
+        self.warmup_steps, self.objective, self.adam = warmup_steps, objective, adam
         self._optimiser: AveragedAdam | None = None
         self._chunk: Chunk | None = None  # where every chunk is copied to, since a graph knows places only
         self._state: State = ()
@@ -107,9 +109,13 @@ class EndlessBackpropagation(Backpropagation):
         X, Y = chunk.spectra()
         start = self._start(chunk)
         state = tuple(_begun(chunk.reset, *both) for both in zip(start, self._state, strict=True))
-        mask, after = self.model.separate(X.abs(), state)
+        if self.objective:
+            mask, after, objective = self.model.separate_and_judge(X.abs(), state)
+        else:
+            mask, after = self.model.separate(X.abs(), state)
+            objective = torch.zeros((), device=self.device)
         total, count = self.loss(mask, X, Y, chunk.mask())
-        loss = total / count
+        loss = total / count + self.objective * objective
         loss.backward()  # type: ignore[no-untyped-call]
         for place, tensor in zip(self._state, after, strict=True):
             place.copy_(torch.nan_to_num(tensor.detach()))

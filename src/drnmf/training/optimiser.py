@@ -7,7 +7,8 @@ For each group, with g its gradient, all parameters in one vector:
     w <- w - rate (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon)
     a <- decay a + (1 - decay) w,   decay = min(average, t / (t + 1 / share - 1))
 
-The second bound lets the average forget where w started: it goes over the last `share` of all steps so far, more or less.
+The second bound lets the average forget where w started: it goes over the last `share` of all steps so far, more or
+less.
 
 A step whose loss or gradient is not finite changes nothing and is counted. Nothing here waits for the device. Names of
 tensors end in their shape: P parameters of a group.

@@ -206,6 +206,9 @@ class LossWeights(Settings):
     """Weight of what is missing of the raw PESQ of 4.5."""
     gain: NotNegative = 0.0
     """Weight of the squared change of the speech's level in dB."""
+    objective: NotNegative = 0.0
+    """Weight of the paper's objective, ½ |x - W h|² + λ |h|, over what it is for h = 0: what keeps atoms spectra. On
+    endless mixtures, of models that explain what they hear by one dictionary; validation leaves it out."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -263,10 +266,15 @@ class TrainingSettings(Settings):
             raise InputError(f"max_epochs must be a multiple of validate_every, {self.validate_every}")
         return self
 
+    @property
+    def objective(self) -> float:
+        """The weight of the paper's objective beside the loss."""
+        return self.loss.objective if isinstance(self.loss, LossWeights) else 0.0
+
     def loss_function(self) -> Loss:
         """The loss that `loss` names or weighs."""
         if not isinstance(self.loss, str):
-            return weighted(**dict(self.loss))
+            return weighted(**{name: weight for name, weight in self.loss if name != "objective"})
         function: Loss = own(self.loss) if is_own(self.loss) else LOSSES[self.loss]
         return function
 
@@ -295,6 +303,8 @@ class Recipe(BaseModel):
             for name in ("recurrent_rate", "warmup_steps", "average", "average_share"):
                 if getattr(training, name) != TrainingSettings.model_fields[name].default:
                     raise InputError(f"[training] {name} needs [data.endless]")
+            if training.objective:
+                raise InputError("[training.loss] objective needs [data.endless]")
 
     @classmethod
     def from_tables(cls, tables: dict[str, Any], name: str) -> Self:

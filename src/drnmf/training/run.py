@@ -69,6 +69,8 @@ def train(recipe: Recipe, folder: str | Path, *, dictionaries: Path | None = Non
         model = initial_model(start, W, recipe.training.seed)
         if recipe.data.endless and recipe.data.endless.sample_share:
             model.moved(model.like.new_zeros(1, 1, model.n_features))  # which refuses where it cannot
+        if recipe.training.objective:
+            model.separate_and_judge(model.like.new_zeros(1, 1, model.n_features))  # likewise
     if not model.trainable:
         save_model(model, folder)
         return
@@ -226,6 +228,7 @@ def _module(recipe: Recipe, model: Separator, clip: float) -> Backpropagation:
         recurrent_rate=settings.recurrent_rate or rate,
         falling=falling,
         warmup_steps=settings.warmup_steps,
+        objective=settings.objective,
         adam={**adam, "clip": clip, "average": settings.average, "share": settings.average_share},
     )
 
