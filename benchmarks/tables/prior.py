@@ -113,12 +113,22 @@ def along_the_training() -> str:
 
 def parts_of_the_prior() -> str:
     """What each part of the default's network gives: the fourth trial, whose first network is the default's."""
+    return _side_by_side("docs/results/prior/trial-4.json", "{:.0%}")
+
+
+def shapes_of_the_prior() -> str:
+    """The fifth trial: other shapes of the default's network."""
+    return _side_by_side("docs/results/prior/trial-5.json", "{:.1%}")
+
+
+def _side_by_side(file: str, share: str) -> str:
+    """The last line of each network that `benchmarks.trials` trained."""
     keys = {"dev: sdr": "dev SDR", "dev: pesq": "PESQ", "-6 dB: sdr": "-6 dB: SDR", "20 dB: sdr": "20 dB: SDR"}
     keys |= {"30 dB: sdr": "30 dB: SDR", "clean: sdr": "clean: SDR"}
     rows = []
-    for name, network in stored("docs/results/prior/trial-4.json")["networks"].items():
+    for name, network in stored(file)["networks"].items():
         last = network["history"][-1]
-        explained = f"{last['dev: explained']:.0%}" if "dev: explained" in last else "-"
+        explained = share.format(last["dev: explained"]) if "dev: explained" in last else "-"
         rows.append([name, f"{network['parameters']:,}", *(f"{last[key]:.2f}" for key in keys), explained])
     return markdown(["network", "parameters", *keys.values(), "explained"], rows)
 
@@ -148,6 +158,7 @@ TABLES: Tables = {
     "prior, second parts": second_parts,
     "prior, along the training": along_the_training,
     "prior, parts": parts_of_the_prior,
+    "prior, shapes": shapes_of_the_prior,
     "ahead, at first": partial(ahead, "docs/results/prior/ahead.json"),
     "ahead": partial(ahead, "docs/results/ahead.json"),
     "ahead of rivals": ahead_of_rivals,
