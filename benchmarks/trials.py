@@ -4,11 +4,12 @@
 
 A file of variants names each network's model, rates and loss: `benchmarks/trials.json` the parts of the prior,
 `benchmarks/shapes.json` its shape, `benchmarks/losses.json` what it is trained for. A model's settings are those of
-`Variant`, and "rank", its atoms per source; with "start", it goes on from a trained `PriorDRNMF`. A loss may also have
-"objective", a weight of the paper's, and "compressed", one of compressed spectra. Each network has a stream and a CUDA
-graph of its own. Rates fall like a cosine over the time that is given, so that all of it is used. The average of the
-weights is validated on dev, on dev with less noise and at -6 dB, every `--every` seconds; history.json and the weights
-are left in FOLDER each time. DRNMF_CORPUS names the corpus.
+`Variant`, and "rank", its atoms per source; with "start", it goes on from a trained `PriorDRNMF`; "average_share" is a
+recipe's. A loss may also have "objective", a weight of the paper's, and "compressed", one of compressed spectra.
+
+Each network has a stream and a CUDA graph of its own. Rates fall like a cosine over the time that is given, so that all
+of it is used. The average of the weights is validated on dev, on dev with less noise and at -6 dB, every `--every`
+seconds; history.json and the weights are left in FOLDER each time. DRNMF_CORPUS names the corpus.
 """
 
 import argparse
@@ -62,7 +63,8 @@ class Run:
         self.name, self.settings, self.chunk, self.network = name, settings, chunk, network.to(device)
         self.rates = (settings["rate"], settings.get("recurrent_rate", settings["rate"]))
         groups = [{"params": group} for group in network.groups()]
-        self.optimiser = AveragedAdam(groups, beta2=0.99, epsilon=1e-12, clip=1.0, average=0.999)
+        share = settings.get("average_share", 0.05)
+        self.optimiser = AveragedAdam(groups, beta2=0.99, epsilon=1e-12, clip=1.0, average=0.999, share=share)
         weights = {"si_sdr": 1.0, "pesq": 5.0, "gain": 0.05, "limit_db": 30.0, **settings.get("loss", {})}
         self.objective, self.compressed = (weights.pop(name, 0.0) for name in ("objective", "compressed"))
         network.has_objective = self.objective > 0
