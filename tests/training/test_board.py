@@ -19,15 +19,9 @@ from drnmf.signal import audio
 from drnmf.signal.metrics import sdr
 from drnmf.signal.spectra import n_frames
 from drnmf.training.board import chosen, spectrograms
-from drnmf.training.recipe import (
-    DataSettings,
-    DictionarySettings,
-    EndlessSettings,
-    ModelSettings,
-    Recipe,
-    TrainingSettings,
-)
+from drnmf.training.recipe import Recipe
 from drnmf.training.run import train
+from drnmf.training.sections import DataSettings, DictionarySettings, EndlessSettings, ModelSettings, TrainingSettings
 from examples import recording
 
 EPOCHS = 3

@@ -8,8 +8,9 @@ from drnmf.data.manifests import write_manifest
 from drnmf.data.recordings import scan
 from drnmf.progress import silent
 from drnmf.training.datasets import datasets
-from drnmf.training.recipe import DataSettings as Data
-from drnmf.training.recipe import ModelSettings, Recipe, TrainingSettings
+from drnmf.training.recipe import Recipe
+from drnmf.training.sections import DataSettings as Data
+from drnmf.training.sections import ModelSettings, TrainingSettings
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,8 @@ from drnmf.errors import InputError
 from drnmf.signal.level import running_level
 from drnmf.signal.spectra import stft
 from drnmf.training.dictionaries import _features, dictionaries_name, make_dictionaries
-from drnmf.training.recipe import DataSettings, ModelSettings, Recipe
+from drnmf.training.recipe import Recipe
+from drnmf.training.sections import DataSettings, ModelSettings
 
 BASE = Recipe(
     data=DataSettings(train="/sets/train.csv", fresh=True),

@@ -15,16 +15,16 @@ from drnmf.signal.spectra import HOP, WINDOW, analyse
 from drnmf.training import checkpoints
 from drnmf.training.endless import HOPELESS, EndlessBackpropagation
 from drnmf.training.losses import si_sdr
-from drnmf.training.recipe import (
+from drnmf.training.recipe import Recipe
+from drnmf.training.run import train
+from drnmf.training.sections import (
     DataSettings,
     DictionarySettings,
     EndlessSettings,
     LossWeights,
     ModelSettings,
-    Recipe,
     TrainingSettings,
 )
-from drnmf.training.run import train
 from examples import DEVICES, noisy, recording, seeded
 
 PRIOR = ModelSettings(kind="PriorDRNMF", options={"n_layers": 2, "n_units": 6})

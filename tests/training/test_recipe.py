@@ -6,15 +6,8 @@ from pathlib import Path
 import pytest
 
 from drnmf import InputError
-from drnmf.training.recipe import (
-    DataSettings,
-    EndlessSettings,
-    LossWeights,
-    ModelSettings,
-    Recipe,
-    TrainingSettings,
-    folders_recipe,
-)
+from drnmf.training.recipe import Recipe, folders_recipe
+from drnmf.training.sections import DataSettings, EndlessSettings, LossWeights, ModelSettings, TrainingSettings
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 DATA = '[data]\ntrain = "a.csv"\n'

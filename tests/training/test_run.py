@@ -27,8 +27,9 @@ from drnmf.signal import audio
 from drnmf.signal.spectra import stft
 from drnmf.training import checkpoints, run
 from drnmf.training.backpropagation import Backpropagation, Record
-from drnmf.training.recipe import DataSettings, DictionarySettings, LossWeights, ModelSettings, Recipe, TrainingSettings
+from drnmf.training.recipe import Recipe
 from drnmf.training.run import train
+from drnmf.training.sections import DataSettings, DictionarySettings, LossWeights, ModelSettings, TrainingSettings
 
 SMALL = DictionarySettings(rank_per_source=8, max_iter=20)
 

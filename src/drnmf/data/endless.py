@@ -17,20 +17,19 @@ of tensors end in their shape: B walks, S samples of a chunk, L those and what i
 response.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
 from drnmf.data.folders import Pool
 from drnmf.data.mixing import fast_length
 from drnmf.data.recordings import Recordings, scan
+from drnmf.data.tape import Tape
 from drnmf.data.variation import TONE_HZ, draw_variation, response
 from drnmf.errors import InputError, raise_first
 from drnmf.progress import Progress, silent
@@ -43,7 +42,6 @@ HIGHEST_HZ, LOWEST_HZ = (3200.0, 7000.0), (50.0, 300.0)  # ends of narrow bands;
 OPEN = (-1000.0, 9000.0)  # Hz: ends of a band that lets everything pass
 SLOPES_HZ = (15.0, 60.0)  # widths of the lower and of the upper end
 LOUDEST = 64.0  # most that a noise's power is raised by after its response has taken power away
-_BLOCK = 128  # samples whose energy is added up once
 _AFTER = 1024  # samples heard ahead: responses have no delay
 _QUIET = 1e-6  # RMS of what cannot be brought to a level
 _EPSILON = 1e-12
@@ -121,36 +119,6 @@ class Way:
     n_chunks: int
     sample: Sample
     done: int = 0
-
-
-class Tape:
-    """Recordings end to end, with some silence after each."""
-
-    def __init__(self, recordings: Recordings, paths: Sequence[Path]) -> None:
-        sounds = [recordings.load(path) for path in paths]
-        padded = [pad(x, (0, _BLOCK - len(x) % _BLOCK)) for x in sounds]
-        self.samples = torch.cat(padded)
-        self.lengths = np.array([len(x) for x in sounds])
-        self.starts = np.cumsum([0, *(len(x) for x in padded)])[:-1]
-        energy = self.samples.square().view(-1, _BLOCK).sum(1, dtype=torch.float64)
-        self._energy = np.cumsum([0.0, *energy.tolist()])
-
-    def __len__(self) -> int:
-        return len(self.lengths)
-
-    def rms(self, i: int, start: int = 0, count: int | None = None) -> float:
-        """Of a part of recording i, to the nearest blocks."""
-        count = int(self.lengths[i]) if count is None else count
-        first = (int(self.starts[i]) + start) // _BLOCK
-        last = -(-(int(self.starts[i]) + start + count) // _BLOCK)
-        return float(np.sqrt(max(0.0, self._energy[last] - self._energy[first]) / max(1, count)))
-
-    def at(self, place_BL: Tensor) -> Tensor:
-        """Samples (B, L) at places between them, by a straight line from one to the next."""
-        below_BL = place_BL.floor()
-        index_BL = below_BL.long()
-        first_BL, second_BL = self.samples[index_BL], self.samples[index_BL + 1]
-        return first_BL + (place_BL - below_BL).float() * (second_BL - first_BL)
 
 
 class Endless:

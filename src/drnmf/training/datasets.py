@@ -21,7 +21,8 @@ from drnmf.errors import InputError
 from drnmf.progress import Progress
 from drnmf.signal.spectra import n_frames
 from drnmf.training.losses import OVER_SEQUENCES, SHORTEST
-from drnmf.training.recipe import DataSettings, Recipe
+from drnmf.training.recipe import Recipe
+from drnmf.training.sections import DataSettings
 
 log = logging.getLogger("drnmf")
 

@@ -34,7 +34,8 @@ from drnmf.training.board import Board
 from drnmf.training.datasets import EpochData, datasets
 from drnmf.training.dictionaries import make_dictionaries
 from drnmf.training.endless import EndlessBackpropagation
-from drnmf.training.recipe import ModelSettings, Recipe, TrainingSettings, read_tables
+from drnmf.training.recipe import Recipe, read_tables
+from drnmf.training.sections import ModelSettings, TrainingSettings
 
 log = logging.getLogger("drnmf")
 # Lightning's remarks are for its programmers; what users should know is logged here
