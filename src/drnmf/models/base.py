@@ -117,9 +117,7 @@ class Separator(nn.Module):
 
     def separate_and_judge(self, magnitude: Tensor, state: State | None = None) -> tuple[Tensor, State, Tensor]:
         """As `separate`, and the paper's objective for its activations, which a loss may weigh."""
-        raise InputError(
-            f"[training.loss] objective: {self.kind} has no atoms that explain what it hears; leave it out"
-        )
+        raise InputError(f"[training.loss] objective: {self.kind} does not give the paper's objective; leave it out")
 
     def start(self, n_sequences: int) -> State:
         """The state before the first frame: what `separate` takes None for."""

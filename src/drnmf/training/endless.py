@@ -34,7 +34,7 @@ class EndlessBackpropagation(Backpropagation):
         recurrent_rate: of the recurrent part, if the model has one.
         falling: the rates fall to zero like a cosine, step by step.
         warmup_steps: during which the rates rise to what they are.
-        objective: weight of the paper's objective beside the loss, for models that explain what they hear by atoms.
+        objective: weight of the paper's objective beside the loss, for models that give it.
         adam: the other arguments of `AveragedAdam`.
     """
 
@@ -109,11 +109,11 @@ class EndlessBackpropagation(Backpropagation):
         X, Y = chunk.spectra()
         start = self._start(chunk)
         state = tuple(_begun(chunk.reset, *both) for both in zip(start, self._state, strict=True))
+        objective: Tensor | float = 0.0
         if self.objective:
             mask, after, objective = self.model.separate_and_judge(X.abs(), state)
         else:
             mask, after = self.model.separate(X.abs(), state)
-            objective = torch.zeros((), device=self.device)
         total, count = self.loss(mask, X, Y, chunk.mask())
         loss = total / count + self.objective * objective
         loss.backward()  # type: ignore[no-untyped-call]

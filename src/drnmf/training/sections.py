@@ -186,7 +186,7 @@ class LossWeights(Settings):
     """Weight of the squared change of the speech's level in dB."""
     objective: NotNegative = 0.0
     """Weight of the paper's objective, ½ |x - W h|² + λ |h|, over what it is for h = 0: what keeps atoms spectra. On
-    endless mixtures, of models that explain what they hear by one dictionary; validation leaves it out."""
+    endless mixtures, for models that give it (PriorDRNMF); validation leaves it out."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
