@@ -5,7 +5,7 @@
 A file of variants names each network's model, rates and loss: `benchmarks/trials.json` the parts of the prior,
 `benchmarks/shapes.json` its shape, `benchmarks/losses.json` what it is trained for. A model's settings are those of
 `Variant`, and "rank", its atoms per source; with "start", it goes on from a trained `PriorDRNMF`; "average_share" is a
-recipe's. A loss may also have "objective", a weight of the paper's, and "compressed", one of compressed spectra.
+recipe's. A loss may also have "objective", a weight of the paper's.
 
 Each network has a stream and a CUDA graph of its own. Rates fall like a cosine over the time that is given, so that all
 of it is used. The average of the weights is validated on dev, on dev with less noise and at -6 dB, every `--every`
@@ -66,7 +66,7 @@ class Run:
         share = settings.get("average_share", 0.05)
         self.optimiser = AveragedAdam(groups, beta2=0.99, epsilon=1e-12, clip=1.0, average=0.999, share=share)
         weights = {"si_sdr": 1.0, "pesq": 5.0, "gain": 0.05, "limit_db": 30.0, **settings.get("loss", {})}
-        self.objective, self.compressed = (weights.pop(name, 0.0) for name in ("objective", "compressed"))
+        self.objective = weights.pop("objective", 0.0)
         network.has_objective = self.objective > 0
         self.loss = weighted(**weights)
         self.state = tuple(s.detach().clone() for s in network.start(len(chunk.reset)))
@@ -88,8 +88,6 @@ class Run:
         loss = total / count
         if self.objective:
             loss = loss + self.objective * self.network.objective
-        if self.compressed:
-            loss = loss + self.compressed * compressed_error(mask * X, Y)
         loss.backward()
         for place, tensor in zip(self.state, after, strict=True):
             place.copy_(torch.nan_to_num(tensor.detach()))
@@ -101,17 +99,6 @@ class Run:
         for group, rate in zip(self.optimiser.param_groups, self.rates, strict=False):
             group["lr"] = rate * fallen * min(1.0, self.steps / WARMUP)
         self.optimiser.step(self.gradients)
-
-
-def compressed_error(E: Tensor, Y: Tensor, power: float = 0.3) -> Tensor:
-    """Errors of magnitudes to a power, with and without their phase, over the energy of Y's; mean over sequences."""
-    level_B11 = Y.abs().square().mean((1, 2), keepdim=True).sqrt()
-    audible_B = level_B11[:, 0, 0] > 1e-4
-    E, Y = (S / level_B11.clamp_min(1e-4) for S in (E, Y))
-    e, y = ((S.real.square() + S.imag.square() + 1e-4) ** (power / 2) for S in (E, Y))
-    phases = (E * e / E.abs().clamp_min(1e-6) - Y * y / Y.abs().clamp_min(1e-6)).abs().square()
-    error_B = ((e - y).square() + phases).sum((1, 2)) / y.square().sum((1, 2))
-    return torch.where(audible_B, error_B, 0).sum() / audible_B.sum().clamp_min(1)
 
 
 Sounds = list[tuple[Tensor, Tensor, list[int]]]  # mixtures and speech (B, S), and how long each is

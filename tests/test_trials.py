@@ -28,6 +28,15 @@ def test_a_variant_without_a_change_is_the_default_network():
     assert [len(group) for group in variant.groups()] == [len(group) for group in model.groups()]
 
 
+@pytest.mark.parametrize("each_layer", [False, True])
+def test_a_variant_goes_on_from_a_trained_network(each_layer):
+    trained = expecting(PriorDRNMF.from_dictionary(dictionary(), n_units=5, generator=seeded()))
+    variant = Variant(torch.rand(257, dictionary().shape[1]), units=5, each_layer=each_layer).double()
+    variant.go_on_from(trained)
+    x = noisy()[None]
+    torch.testing.assert_close(variant.separate(x)[0], trained.separate(x)[0])
+
+
 OPTIONS = [
     *({"mode": "add"}, {"mode": "none"}, {"hear": "x"}, {"gate": False}, {"gain": False}),
     *({"layers": 2}, {"layers": 3, "goes_on": True}, {"each_layer": True}, {"each_layer": True, "mode": "add"}),

@@ -121,10 +121,15 @@ def shapes_of_the_prior() -> str:
     return _side_by_side("docs/results/prior/trial-5.json", "{:.1%}")
 
 
-def _side_by_side(file: str, share: str) -> str:
+def losses_of_the_prior() -> str:
+    """The sixth trial: what else a trained network may be trained for."""
+    return _side_by_side("docs/results/prior/trial-6.json", "{:.1%}", {"-6 dB: gain": "gain at -6 dB"})
+
+
+def _side_by_side(file: str, share: str, more: dict[str, str] | None = None) -> str:
     """The last line of each network that `benchmarks.trials` trained."""
     keys = {"dev: sdr": "dev SDR", "dev: pesq": "PESQ", "-6 dB: sdr": "-6 dB: SDR", "20 dB: sdr": "20 dB: SDR"}
-    keys |= {"30 dB: sdr": "30 dB: SDR", "clean: sdr": "clean: SDR"}
+    keys |= {"30 dB: sdr": "30 dB: SDR", "clean: sdr": "clean: SDR", **(more or {})}
     rows = []
     for name, network in stored(file)["networks"].items():
         last = network["history"][-1]
@@ -159,6 +164,7 @@ TABLES: Tables = {
     "prior, along the training": along_the_training,
     "prior, parts": parts_of_the_prior,
     "prior, shapes": shapes_of_the_prior,
+    "prior, losses": losses_of_the_prior,
     "ahead, at first": partial(ahead, "docs/results/prior/ahead.json"),
     "ahead": partial(ahead, "docs/results/ahead.json"),
     "ahead of rivals": ahead_of_rivals,
