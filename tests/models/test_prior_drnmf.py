@@ -113,6 +113,24 @@ def test_sequences_with_noises_of_their_own_are_as_with_networks_of_their_own():
     assert model.log_W.grad[:, model.n_speech :].any()  # what has moved teaches the network's own
 
 
+def test_sequences_that_share_atoms_give_the_gradients_of_each():
+    """On a CPU those with the same atoms go together, here the network's own and those of one noise, in turn."""
+    model, x = expecting(), torch.stack([noisy().roll(k, 0) for k in (0, 7, 20, 33)])
+    noise = stft(recording("noise/percussion", 16000)).abs()
+    atoms = model.moved(torch.stack([noise, 0 * noise, noise, 0 * noise]))
+    weight = torch.rand(x.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+
+    def gradients(rows):
+        model.zero_grad()
+        mask, _ = model.separate(x[rows], (*model.start(len(rows)), atoms[rows]))
+        (mask * weight[rows]).sum().backward()
+        return [p.grad.clone() for p in model.parameters()]
+
+    apart = [sum(parts) for parts in zip(*(gradients([b]) for b in range(4)), strict=True)]
+    for together, expected in zip(gradients([0, 1, 2, 3]), apart, strict=True):
+        torch.testing.assert_close(together, expected)
+
+
 def test_later_frames_change_nothing():
     model, changed = expecting(), frames()
     changed[:, 40:] *= 7

@@ -214,10 +214,15 @@ class PriorDRNMF(Separator):
     @torch.no_grad()
     def moved(self, magnitude_BTF: Tensor) -> Tensor:
         """Noise atoms (B, F, R) that have moved towards samples, to train with; zeros where a sample is silent."""
+        noise_FR = self.dictionary()[:, self.n_speech :]
         heard_BT1 = magnitude_BTF.sum(2, keepdim=True) > _SILENCE
         x_BTF = torch.where(heard_BT1, self.features(magnitude_BTF, self.config), 0)
-        W_BFR = moved_atoms(x_BTF, self.dictionary()[:, self.n_speech :])
-        return torch.where(heard_BT1.any(1, keepdim=True), W_BFR, 0)
+        heard_B11 = heard_BT1.any(1, keepdim=True)
+        if x_BTF.is_cuda:  # a graph does the same in every step
+            return torch.where(heard_B11, moved_atoms(x_BTF, noise_FR), 0)
+        rows = heard_B11.flatten().nonzero()[:, 0]
+        W_BFR = noise_FR.new_zeros(len(x_BTF), *noise_FR.shape)
+        return W_BFR.index_copy(0, rows, moved_atoms(x_BTF[rows], noise_FR))
 
     def adapted(self, samples: Sequence[Samples]) -> Self:
         """A network whose noise atoms have moved."""
@@ -325,10 +330,8 @@ def _remembered(gru: nn.GRU, g_BTN: Tensor, c0_BU: Tensor) -> Tensor:
 def _scan(x_BTF: Tensor, W_FN: Tensor, layers: prior.Layers, h0_BN: Tensor, change_KBTN: Tensor | None) -> Tensor:
     """Activations, with one dictionary or with one for each sequence."""
     if W_FN.ndim == 3:
-        alpha_BKN, sparsity_KN = layers.alpha_KN, layers.sparsity_KN
-        return scan_own(
-            x_BTF, W_FN, alpha_BKN=alpha_BKN, sparsity_KN=sparsity_KN, h0_BN=h0_BN, sparsity_KBTN=change_KBTN
-        )
+        each = _on_gpu if x_BTF.is_cuda else _by_dictionary
+        return each(x_BTF, W_FN, layers, h0_BN, change_KBTN)
     return scan(
         x_BTF,
         W_FN.expand(len(layers.alpha_KN), -1, -1),
@@ -337,3 +340,33 @@ def _scan(x_BTF: Tensor, W_FN: Tensor, layers: prior.Layers, h0_BN: Tensor, chan
         h0_BN=h0_BN,
         sparsity_KBTN=change_KBTN,
     )
+
+
+def _on_gpu(x_BTF: Tensor, W_BFN: Tensor, layers: prior.Layers, h0_BN: Tensor, change_KBTN: Tensor | None) -> Tensor:
+    return scan_own(
+        x_BTF,
+        W_BFN,
+        alpha_BKN=layers.alpha_KN,
+        sparsity_KN=layers.sparsity_KN,
+        h0_BN=h0_BN,
+        sparsity_KBTN=change_KBTN,
+    )
+
+
+def _by_dictionary(
+    x_BTF: Tensor, W_BFN: Tensor, layers: prior.Layers, h0_BN: Tensor, change_KBTN: Tensor | None
+) -> Tensor:
+    """Sequences that share a dictionary together. The first one's stands for it: all are made of the same weights."""
+    groups = list[list[int]]()
+    for b, W_FN in enumerate(W_BFN.detach()):
+        rows = next((rows for rows in groups if torch.equal(W_FN, W_BFN[rows[0]])), None)
+        if rows is None:
+            groups.append([b])
+        else:
+            rows.append(b)
+    parts = []
+    for rows in groups:
+        shared = layers._replace(alpha_KN=layers.alpha_KN[rows[0]])
+        change = None if change_KBTN is None else change_KBTN[:, rows]
+        parts.append(_scan(x_BTF[rows], W_BFN[rows[0]], shared, h0_BN[rows], change))
+    return torch.cat(parts)[torch.tensor(list(itertools.chain(*groups))).argsort()]
