@@ -320,7 +320,7 @@ def test_a_model_learns_further_from_two_folders(tmp_path, monkeypatch, caplog):
     caplog.set_level("INFO")
     recipe = folders_recipe(tmp_path / "voices", tmp_path / "noises", tmp_path / "rooms", start="default")
     assert recipe.model == ModelSettings(start="default")
-    assert recipe.training.loss == Recipe.read(RECIPES / "default.toml").training.loss
+    assert recipe.training.loss == Recipe.read(RECIPES / "default.toml").training.loss.replace(objective=0.0)
     assert (recipe.training.learning_rate, recipe.training.gradient_clip) == (5e-4, 1)
     assert recipe.data.rooms == str(tmp_path / "rooms")
     assert "training by the recipe drnmf/training/continue.toml" in caplog.text
