@@ -79,7 +79,7 @@ def trained_further() -> str:
     found = stored("docs/results/prior/run-5.json")
     runs = {
         "200 epochs, the first part alone": found["before"]["scores"],
-        "**and 42 epochs of the second: the default**": found["from the default"]["scores"],
+        "**and 42 epochs of the second: the default then**": found["from the default"]["scores"],
         "the second part's mixtures from the beginning, 140 epochs": found["from the beginning"][
             "scores of seed 1, epoch 140"
         ],
@@ -109,7 +109,8 @@ def with_the_objective() -> str:
     rows = []
     for words, part in stored("docs/results/prior/run-7.json")["second parts"].items():
         scores = [f"{part['scores'][set][key]:.2f}" for set, keys in names.items() for key in keys]
-        rows.append([words, *scores, f"{part['explained']:.1%}"])
+        share = part["explained"]
+        rows.append([words, *scores, "-" if share is None else f"{share:.1%}"])
     head = [f"{set}: {title(key)}" for set, keys in names.items() for key in keys]
     return markdown(["second part", *head, "explained"], rows)
 
