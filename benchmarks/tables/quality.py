@@ -115,11 +115,11 @@ def lead() -> str:
 def atoms() -> str:
     """Whether the default's atoms are still spectra, in one paragraph."""
     found = stored("docs/results/atoms.json")["default"]
-    other = stored("docs/results/atoms.json")["seed 2016"]  # whose start was kept
+    other = stored("docs/results/atoms.json")["an earlier first part of seed 2016"]  # whose start was kept
     return (
         f"On `dev` the default's W h holds {found['explained']:.0%} of the energy of what is heard. "
         f"{found['used']} of its {found['atoms']} atoms are active in a hundredth of the frames or more. "
-        f"The cosine between an atom and the one it started as (of the run with seed 2016) is "
+        f"The cosine between an atom and the one it started as (of an earlier training, seed 2016) is "
         f"{other['kept_median']:.2f} in the middle; for a tenth of them it is below {other['kept_low']:.2f}, for "
         f"another above {other['kept_high']:.2f}.\n"
     )
