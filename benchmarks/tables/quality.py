@@ -163,6 +163,7 @@ def two_seeds() -> str:
 
 
 ALIKE = {
+    "default today": "today's default, seed 1",
     "default": "the default then, seed 1",
     "first part": "its first part alone",
     "first part, other seed": "the same, seed 2016",
